@@ -1,0 +1,41 @@
+# Everything the project needs is set up by these targets; only Python >= 3.11 and the package registries are assumed.
+PYTHON ?= python3
+VENV := .venv/bin
+
+.PHONY: install parts test lint format bench demo lock clean
+
+install: .venv/.installed
+
+.venv/.installed: requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(VENV)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(VENV)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+parts: install
+	$(VENV)/python -m tests.parts.azurite install
+
+test: lint parts
+	$(VENV)/python -m pytest -n 2 --dist loadgroup
+
+lint: install
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+
+format: install
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+bench: install
+	$(VENV)/python -m bench
+
+demo: install
+	$(VENV)/python -m bench.sample_archive .parts/demo
+	$(VENV)/ray-history sessions --details --storage file://$(CURDIR)/.parts/demo
+
+lock: install
+	$(VENV)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file requirements-dev.lock
+
+clean:
+	rm -rf .venv .parts

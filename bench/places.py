@@ -1,0 +1,39 @@
+"""The places that measurements run on."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ray_history.archive.settings import DirectorySettings, S3Settings
+from ray_history.archive.stores import Store, open_store
+from tests.parts.seaweedfs import SeaweedFS
+
+
+@contextmanager
+def s3_server() -> Iterator[Store]:
+    """A bucket on a real S3 server on loopback."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = SeaweedFS(Path(folder))
+        server.start()
+        try:
+            settings = S3Settings(
+                "bench",
+                endpoint=server.endpoint,
+                region="us-east-1",
+                access_key_id=server.access_key,
+                secret_access_key=server.secret_key,
+            )
+            store = open_store(settings)
+            store.check(create=True)
+            yield store
+        finally:
+            server.stop()
+
+
+@contextmanager
+def directory() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield open_store(DirectorySettings(Path(folder)))

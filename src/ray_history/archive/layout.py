@@ -1,0 +1,248 @@
+"""Every object key of the archive, built and parsed in this one place.
+
+KubeRay's collector changed its layout three times; a bucket may hold all generations side by side. `R` is the root,
+`C` the cluster, `N` its namespace, `S` the session, `ID` a node id, `J` a job id, `H` an hour `YYYY-MM-DD-HH`:
+
+    gen  marker                              data
+    A    R/metadir/C_N/S                     R/C_N/S/{logs/ID/…, node_events/ID-H, job_events/J/ID-H}
+    A'   R/cluster-metadata/<kind>/<meta>/S  as A, event files from some day on with .gz
+    B    as A'                               R/cluster-history/<path>/S/ID/{logs/…, node_events/ID-H.gz, job_events/J/…}
+    C    as A'                               as B, event files named ID-H-<unixNanos>.jsonl[.gz]
+
+<path> is `raycluster/N/C`, `rayjob/N/<owner>/C` or `rayservice/N/<owner>/C`; <meta> is `N_C` or `N_<owner>_C`.
+`fetched_endpoints/<key>` stands directly below the session in all of them. We write generation C and nothing else;
+what is ours alone has top-level prefixes of its own, which the Go server never looks at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from .names import Component, InvalidName, hex_id
+
+METADATA = "cluster-metadata"
+METADIR = "metadir"
+HISTORY = "cluster-history"
+LEDGER = "history-ledger"
+TAILS = "history-tails"
+INDEX = "history-index/v1"
+
+KUBERAY_SAMPLE_ROOT = "log"
+"""Root directory in KubeRay's 1.6 samples; looked at too, so that the plain bucket URL finds those sessions."""
+
+_OWNED_KINDS = ("rayjob", "rayservice")
+_EVENT_FILE = re.compile(
+    r"(?P<node>.+)-(?P<hour>\d{4}-\d\d-\d\d-\d\d)(?:-(?P<created>\d+))?(?:\.jsonl)?(?:\.gz)?", re.ASCII
+)
+
+
+class Generation(StrEnum):
+    """Which of KubeRay's layouts something was written in."""
+
+    A = "A"
+    A_PRIME = "A'"
+    B = "B"
+    C = "C"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cluster:
+    """Whose sessions these are: a cluster in a namespace, and the RayJob or RayService that made it, if one did."""
+
+    namespace: str
+    name: str
+    owner_kind: str = ""
+    owner_name: str = ""
+
+    def __post_init__(self) -> None:
+        kind, owner = self.owner_kind.strip().lower(), self.owner_name.strip()
+        if kind not in _OWNED_KINDS or not owner:  # an owner kind without a name falls back, as upstream
+            kind, owner = "", ""
+        object.__setattr__(self, "owner_kind", kind)
+        object.__setattr__(self, "owner_name", str(Component(owner)) if owner else "")
+        object.__setattr__(self, "namespace", str(Component(self.namespace)))
+        object.__setattr__(self, "name", str(Component(self.name)))
+
+    @property
+    def path(self) -> str:
+        """Where the cluster stands in a tree: `raycluster/N/C` or `<kind>/N/<owner>/C`."""
+        return join(self.owner_kind or "raycluster", self.namespace, self.owner_name, self.name)
+
+    @property
+    def legacy_path(self) -> str:
+        """Where generation A put it: `C_N`, the owner unknown."""
+        return f"{self.name}_{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A decoded marker object: this cluster had this session."""
+
+    cluster: Cluster
+    session: str
+    legacy: bool
+    """True in generation A, whose marker tells nothing about an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventFileKey:
+    """The key of an event file, told apart."""
+
+    node: str
+    job: str | None
+    """Hex job id; None for node events."""
+    hour: str
+    created_ns: int | None
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class LogKey:
+    """The key of a log file: whose, and its path below `logs/`."""
+
+    node: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointKey:
+    """The key of a stored dashboard answer."""
+
+    name: str
+
+
+DataKey = EventFileKey | LogKey | EndpointKey
+
+
+def join(*parts: str) -> str:
+    """Parts with one slash between them; empty ones vanish, doubled slashes collapse, none at the ends."""
+    return "/".join(piece for part in parts for piece in part.split("/") if piece)
+
+
+# Markers -------------------------------------------------------------------------------------------------------------
+
+
+def marker_key(root: str, cluster: Cluster, session: str) -> str:
+    meta = "_".join(part for part in (cluster.namespace, cluster.owner_name, cluster.name) if part)
+    return join(root, METADATA, cluster.owner_kind or "raycluster", meta, Component(session))
+
+
+def parse_marker(key: str) -> Marker | None:
+    """Decode a marker's key relative to the root; None when it is no marker."""
+    try:
+        match key.split("/"):
+            case [tree, meta, session] if tree == METADIR:
+                name, namespace, *_ = meta.split("_")
+                return Marker(Cluster(namespace, name), str(Component(session)), legacy=True)
+            case [tree, kind, meta, session] if tree == METADATA:
+                return _parse_metadata(kind.lower(), meta.split("_"), str(Component(session)))
+    except (InvalidName, ValueError):
+        return None
+    return None
+
+
+def _parse_metadata(kind: str, parts: list[str], session: str) -> Marker | None:
+    if kind == "raycluster" and len(parts) == 2:
+        return Marker(Cluster(parts[0], parts[1]), session, legacy=False)
+    if kind in _OWNED_KINDS and len(parts) == 3:
+        return Marker(Cluster(parts[0], parts[2], kind, parts[1]), session, legacy=False)
+    return None
+
+
+# A session's data ----------------------------------------------------------------------------------------------------
+
+
+def session_prefix(root: str, cluster: Cluster, session: str) -> str:
+    """Where generations B and C keep a session's data, and where we write."""
+    return join(root, HISTORY, cluster.path, Component(session))
+
+
+def legacy_session_prefix(root: str, cluster: Cluster, session: str) -> str:
+    """Where generations A and A' keep it."""
+    return join(root, cluster.legacy_path, Component(session))
+
+
+def event_file_key(prefix: str, node: str, job: str | None, created_ns: int, *, compressed: bool = True) -> str:
+    """Generation C's key; a job id that is no safe name goes to the node events, as upstream."""
+    node = Component(node)
+    category = "node_events"
+    if job:
+        try:
+            category = "job_events/" + Component(hex_id(job))
+        except InvalidName:
+            category = "node_events"
+    hour = datetime.fromtimestamp(created_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d-%H")
+    return join(prefix, node, category, f"{node}-{hour}-{created_ns}.jsonl" + (".gz" if compressed else ""))
+
+
+def log_key(prefix: str, node: str, name: str) -> str:
+    return join(prefix, Component(node), "logs", name)
+
+
+def endpoint_key(prefix: str, url: str) -> str:
+    """The key under which a dashboard answer is kept; the query is part of it, verbatim."""
+    return join(prefix, "fetched_endpoints", endpoint_name(url))
+
+
+def endpoint_name(url: str) -> str:
+    path, question, query = url.partition("?")
+    return "restful__" + path.strip("/").replace("/", "__") + question + query
+
+
+def parse_data_key(key: str) -> DataKey | None:
+    """Decode a key relative to its session's prefix, in any generation; None for what is none of ours."""
+    match key.split("/"):
+        case ["fetched_endpoints", *rest] if rest:
+            return EndpointKey("/".join(rest))
+        case ["logs", node, *rest] if rest:
+            return LogKey(node, "/".join(rest))
+        case ["node_events", name]:
+            return _parse_event_file(name, None, nested=False)
+        case ["job_events", *job, name] if job:
+            return _parse_event_file(name, "/".join(job), nested=False)
+        case [node, "logs", *rest] if rest:
+            return LogKey(node, "/".join(rest))
+        case [_, "node_events", name]:
+            return _parse_event_file(name, None, nested=True)
+        case [_, "job_events", *job, name] if job:  # standard base64 may hold a slash
+            return _parse_event_file(name, "/".join(job), nested=True)
+    return None
+
+
+def _parse_event_file(name: str, job: str | None, *, nested: bool) -> EventFileKey | None:
+    match = _EVENT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    created = int(match["created"]) if match["created"] else None
+    if nested:
+        generation = Generation.C if created is not None else Generation.B
+    else:
+        generation = Generation.A_PRIME if name.endswith(".gz") else Generation.A
+    return EventFileKey(match["node"], hex_id(job) if job else None, match["hour"], created, generation)
+
+
+# Ours alone ----------------------------------------------------------------------------------------------------------
+
+
+def ledger_prefix(root: str, cluster: Cluster, session: str) -> str:
+    return join(root, LEDGER, cluster.path, Component(session))
+
+
+def ledger_key(root: str, cluster: Cluster, session: str, node: str) -> str:
+    return join(ledger_prefix(root, cluster, session), Component(node) + ".json")
+
+
+def tails_prefix(root: str, cluster: Cluster, session: str) -> str:
+    return join(root, TAILS, cluster.path, Component(session))
+
+
+def tail_key(root: str, cluster: Cluster, session: str, node: str, sequence: int) -> str:
+    """Sequences are zero-padded to 20 digits, so that key order is shipping order."""
+    return join(tails_prefix(root, cluster, session), Component(node), f"{sequence:020d}")
+
+
+def index_prefix(root: str, cluster: Cluster, session: str) -> str:
+    return join(root, INDEX, cluster.path, Component(session))

@@ -1,0 +1,94 @@
+"""Names that become parts of object keys, and the ids inside them.
+
+A name from outside (an event's session, a cluster flag, a job id) is only ever joined into a key after it was made a
+`Component`. There is one such check in the product; it is this one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+MAX_COMPONENT = 255
+"""Longest file name on every local file system and well inside S3's 1,024-byte keys."""
+
+_COMPONENT = re.compile(r"[A-Za-z0-9._-]+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_SESSION_TIME = re.compile(r"session_(\d{4}-\d\d-\d\d)_(\d\d-\d\d-\d\d)_(\d{6})(?:[._-][A-Za-z0-9._-]*)?", re.ASCII)
+
+
+class InvalidName(ValueError):
+    """A name that must not become part of an object key."""
+
+
+class Component(str):
+    """One path component that is safe in every store: `[A-Za-z0-9._-]`, at most 255 bytes, not `.` or `..`."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Component:
+        if not _COMPONENT.fullmatch(text) or text in (".", "..") or len(text) > MAX_COMPONENT:
+            shown = text if len(text) <= 60 else text[:57] + "..."
+            raise InvalidName(f"not a safe name: {shown!r} (letters, digits, '.', '_' and '-' only, at most 255)")
+        return super().__new__(cls, text)
+
+
+def dns_name(text: str, what: str) -> Component:
+    """A Kubernetes object name (DNS-1123 subdomain), which cluster, namespace and owner names must be.
+
+    `_` cannot occur in one, which is what makes `namespace_cluster` in marker keys unambiguous.
+    """
+    text = text.strip()
+    if not text or len(text) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in text.split(".")):
+        raise InvalidName(
+            f"{what} {text!r} is not a valid name: use lower-case letters, digits, '-' and '.', "
+            "starting and ending with a letter or digit"
+        )
+    return Component(text)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTime:
+    """When a session started, as its name tells (the head's clock, read as UTC)."""
+
+    seconds: int
+    microseconds: int
+
+    @property
+    def iso(self) -> str:
+        return datetime.fromtimestamp(self.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def session_time(session: str) -> SessionTime | None:
+    """The start time inside `session_YYYY-MM-DD_HH-MM-SS_ffffff[_pid]`, or None when the name has none."""
+    match = _SESSION_TIME.fullmatch(session)
+    if match is None:
+        return None
+    try:
+        moment = datetime.strptime(match[1] + match[2], "%Y-%m-%d%H-%M-%S").replace(tzinfo=UTC)
+    except ValueError:  # 2026-02-30 has the right shape and is no day
+        return None
+    return SessionTime(int(moment.timestamp()), int(match[3]))
+
+
+def hex_id(text: str) -> str:
+    """An id as lower-case hex, from hex or base64; a text that is neither is returned as it is.
+
+    The order of attempts is the Go collector's, so that both write a job's events to the same key: all-hex text first,
+    then unpadded URL-safe base64, then padded standard base64.
+    """
+    if _HEX.fullmatch(text):
+        return text.lower()
+    compact = text.replace("\r", "").replace("\n", "")
+    try:
+        if re.fullmatch(r"[A-Za-z0-9_-]+", compact):
+            return base64.b64decode(compact + "=" * (-len(compact) % 4), altchars=b"-_", validate=True).hex()
+        if re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", compact):
+            return base64.b64decode(compact, validate=True).hex()
+    except binascii.Error:
+        return text
+    return text

@@ -1,0 +1,101 @@
+"""What one session holds: its event files, log files and stored dashboard answers, from one or two LISTs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from . import layout
+from .catalog import Session
+from .event_files import Problem, read_events
+from .layout import EndpointKey, EventFileKey, Generation, LogKey
+from .log_files import LogFiles
+from .stores import ObjectInfo, Store
+
+
+@dataclass(frozen=True, slots=True)
+class EventFile:
+    """One object with events in it."""
+
+    key: EventFileKey
+    stored: ObjectInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """Everything a session's prefix holds, told apart by key."""
+
+    session: Session
+    event_files: tuple[EventFile, ...]
+    endpoints: dict[str, ObjectInfo]
+    whole_logs: tuple[tuple[str, str, ObjectInfo], ...]
+    """(node, name, object) of each log file stored whole."""
+    tail_bundles: tuple[tuple[str, ObjectInfo], ...]
+    """(node, object) of each bundle of appended log bytes."""
+    unknown: tuple[str, ...]
+    """Keys that are none of these."""
+
+    @property
+    def generations(self) -> frozenset[Generation]:
+        """The layouts its event files were written in."""
+        return frozenset(file.key.generation for file in self.event_files)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset(
+            [file.key.node for file in self.event_files]
+            + [node for node, _, _ in self.whole_logs]
+            + [node for node, _ in self.tail_bundles]
+        )
+
+    def logs(self, store: Store) -> LogFiles:
+        return LogFiles(store, self.whole_logs, self.tail_bundles)
+
+
+def list_session(store: Store, session: Session) -> SessionFiles:
+    """List a session's objects; only when there are none in the newer tree is generation A's place looked at."""
+    modern = layout.session_prefix(session.root, session.cluster, session.name)
+    legacy = layout.legacy_session_prefix(session.root, session.cluster, session.name)
+    tails = layout.tails_prefix(session.root, session.cluster, session.name)
+    with ThreadPoolExecutor(2, thread_name_prefix="session") as threads:
+        bundles = threads.submit(lambda: list(store.list(tails)))
+        prefix = legacy if session.legacy else modern
+        objects = list(store.list(prefix))
+        if not objects and not session.legacy:
+            prefix = legacy
+            objects = list(store.list(prefix))
+        return _told_apart(session, prefix, objects, tails, bundles.result())
+
+
+def _told_apart(
+    session: Session, prefix: str, objects: list[ObjectInfo], tails: str, bundles: list[ObjectInfo]
+) -> SessionFiles:
+    event_files: list[EventFile] = []
+    endpoints: dict[str, ObjectInfo] = {}
+    whole_logs: list[tuple[str, str, ObjectInfo]] = []
+    unknown: list[str] = []
+    for stored in objects:
+        match layout.parse_data_key(stored.key.removeprefix(prefix + "/")):
+            case EventFileKey() as key:
+                event_files.append(EventFile(key, stored))
+            case LogKey(node, name):
+                whole_logs.append((node, name, stored))
+            case EndpointKey(name):
+                endpoints[name] = stored
+            case None if stored.size:  # an empty one is a directory marker
+                unknown.append(stored.key)
+    return SessionFiles(
+        session,
+        tuple(sorted(event_files, key=lambda file: file.stored.key)),
+        endpoints,
+        tuple(whole_logs),
+        tuple((stored.key.removeprefix(tails + "/").partition("/")[0], stored) for stored in bundles),
+        tuple(unknown),
+    )
+
+
+def events_of(store: Store, files: SessionFiles, problems: list[Problem]) -> Iterator[bytes]:
+    """All events of a session as raw bytes, file after file; what could not be read is added to `problems`."""
+    for file in files.event_files:
+        yield from read_events(store.stream(file.stored.key), file=file.stored.key, problems=problems)

@@ -1,0 +1,205 @@
+"""The command `ray-history`: wires the rooms together.
+
+Exit codes: 0 done; 2 wrong usage or configuration, in one line that says how to fix it; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from . import __version__
+from .archive.catalog import Session, read_catalog
+from .archive.errors import ArchiveError, Unreachable
+from .archive.names import InvalidName
+from .archive.session_files import SessionFiles, list_session
+from .archive.settings import URL_FORMS, Upstream, resolve
+from .archive.stores import Store, open_store
+from .journal import FORMATS, LEVELS, start_journal
+
+journal = logging.getLogger(__name__)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="ray-history")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to tell.")
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="How to tell it.")
+def ray_history(log_level: str, log_format: str) -> None:
+    """Keep what Ray clusters did, and show it after they are gone."""
+    start_journal(log_level, log_format)
+
+
+def storage_options(command: Command) -> Command:
+    """The ways to say where the archive is: ours, and the flags of KubeRay's binaries."""
+
+    @functools.wraps(command)
+    def with_store(
+        *args: Any,
+        storage: str | None,
+        storage_backend: str,
+        storage_backend_config_path: str,
+        storage_root_dir: str,
+        **kwargs: Any,
+    ) -> Any:
+        upstream = Upstream(storage_backend, storage_backend_config_path, storage_root_dir)
+        store = open_store(resolve(storage, upstream, os.environ))
+        return command(*args, store=store, **kwargs)
+
+    options = [
+        click.option("--storage", metavar="URL", help=f"Where the archive is: {URL_FORMS}. [env: RAY_HISTORY_STORAGE]"),
+        click.option(
+            "--storage-backend",
+            "--runtime-class-name",
+            default="",
+            metavar="NAME",
+            help="KubeRay's way: s3, gcs, azureblob, aliyunoss or localtest, configured by environment variables. "
+            "[env: STORAGE_BACKEND]",
+        ),
+        click.option(
+            "--storage-backend-config-path",
+            "--runtime-class-config-path",
+            default="",
+            metavar="FILE",
+            help="KubeRay's JSON file for the backend. [env: STORAGE_BACKEND_CONFIG_PATH]",
+        ),
+        click.option(
+            "--storage-root-dir",
+            "--ray-root-dir",
+            default="",
+            metavar="PREFIX",
+            help="Prefix inside the bucket; for localtest the directory itself. [env: STORAGE_ROOT_DIR]",
+        ),
+    ]
+    decorated: Any = with_store
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@ray_history.command()
+@storage_options
+@click.option("--namespace", help="Only clusters of this namespace.")
+@click.option("--cluster", help="Only this cluster.")
+@click.option("--session", help="Only this session; 'latest' is the newest that matches.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many sessions, newest first.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out the first so many.")
+@click.option("--details", is_flag=True, help="Also look into each session: layout, nodes, event and log files.")
+@click.option("--unmarked", is_flag=True, help="Also find sessions whose collector died before it marked them.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array, one object per session.")
+def sessions(
+    store: Store,
+    namespace: str | None,
+    cluster: str | None,
+    session: str | None,
+    limit: int | None,
+    offset: int,
+    details: bool,
+    unmarked: bool,
+    as_json: bool,
+) -> None:
+    """List the sessions that an archive holds, newest first."""
+    store.check()
+    catalog = read_catalog(store, unmarked=unmarked)
+    if catalog.undecodable:
+        journal.warning(
+            "%d objects among the session markers were not understood, such as %s",
+            catalog.undecodable,
+            ", ".join(catalog.examples),
+        )
+    found = catalog.find(namespace, cluster, session).page(offset, limit)
+    rows = [_row(entry, list_session(store, entry) if details else None) for entry in found]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        return
+    _print_table(rows)
+    if len(found) < len(catalog.sessions):
+        journal.info("showing %d of %d sessions", len(found), len(catalog.sessions))
+    elif not found:
+        journal.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
+
+
+def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
+    """The fields of KubeRay's `/clusters`, and ours behind them."""
+    row: dict[str, Any] = {
+        "name": session.cluster.name,
+        "namespace": session.cluster.namespace,
+        "sessionName": session.name,
+        "createTime": session.started_iso,
+        "createTimeStamp": session.started,
+    }
+    if session.cluster.owner_kind:
+        row |= {"ownerKind": session.cluster.owner_kind, "ownerName": session.cluster.owner_name}
+    row |= {"layout": session.generation, "marked": session.marked}
+    if files is not None:
+        row |= {
+            "layout": "+".join(sorted(files.generations)) or session.generation,
+            "nodes": len(files.nodes),
+            "eventFiles": len(files.event_files),
+            "eventBytes": sum(file.stored.size for file in files.event_files),
+            "logFiles": len(files.whole_logs),
+            "logBytes": sum(stored.size for _, _, stored in files.whole_logs),
+            "tailBundles": len(files.tail_bundles),
+            "endpoints": len(files.endpoints),
+            "unknownObjects": len(files.unknown),
+        }
+    return row
+
+
+_COLUMNS = {
+    "NAMESPACE": "namespace",
+    "CLUSTER": "name",
+    "OWNER": "owner",
+    "SESSION": "sessionName",
+    "STARTED": "createTime",
+    "LAYOUT": "layout",
+    "NODES": "nodes",
+    "EVENT FILES": "eventFiles",
+    "EVENT BYTES": "eventBytes",
+    "LOG FILES": "logFiles",
+    "LOG BYTES": "logBytes",
+    "ENDPOINTS": "endpoints",
+}
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        row["owner"] = f"{row['ownerKind']}/{row['ownerName']}" if "ownerKind" in row else "-"
+        if not row["marked"]:
+            row["layout"] += " (unmarked)"
+    shown = {title: key for title, key in _COLUMNS.items() if any(key in row for row in rows)}
+    cells = [list(shown), *([str(row[key]) for key in shown.values()] for row in rows)]
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def main() -> NoReturn:
+    """Run the command; every expected failure is one line on stderr."""
+    try:
+        ray_history.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(1)
+    except (ArchiveError, InvalidName) as error:
+        click.echo(f"ray-history: {error}", err=True)
+        sys.exit(1 if isinstance(error, Unreachable) else 2)
+    except BrokenPipeError:  # `ray-history sessions | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)

@@ -1,0 +1,77 @@
+"""The outside world as pytest fixtures, for a conftest.py to import by name.
+
+A part that cannot be had skips its tests with the reason, except on CI (`CI=true`), where that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NoReturn
+
+import pytest
+
+from tests.parts.azurite import Azurite
+from tests.parts.fault_proxy import FaultProxy
+from tests.parts.object_stand_in import GcsStandIn, OssStandIn
+from tests.parts.processes import PartUnavailable, ProcessFailed
+from tests.parts.seaweedfs import SeaweedFS
+
+FaultProxyFactory = Callable[[str], FaultProxy]
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A real S3 server, one for the whole run; use a bucket of your own."""
+    try:
+        server = SeaweedFS(tmp_path_factory.mktemp("seaweedfs"))
+        server.start()
+    except (PartUnavailable, ProcessFailed) as reason:
+        _not_here("SeaweedFS", reason)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """A real Azure Blob server in memory, one for the whole run; use a container of your own."""
+    try:
+        server = Azurite(tmp_path_factory.mktemp("azurite"))
+        server.start()
+    except (PartUnavailable, ProcessFailed) as reason:
+        _not_here("Azurite", reason)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def gcs_stand_in() -> Iterator[GcsStandIn]:
+    """A stand-in for Google Cloud Storage with an empty bucket `history`."""
+    with GcsStandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def oss_stand_in() -> Iterator[OssStandIn]:
+    """A stand-in for Alibaba Cloud OSS and its STS with an empty bucket `history`."""
+    with OssStandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[FaultProxyFactory]:
+    """Call it with the address of a server to get a proxy that misbehaves on command."""
+    with ExitStack() as started:
+        yield lambda target: started.enter_context(FaultProxy(target))
+
+
+def _not_here(part: str, reason: Exception) -> NoReturn:
+    message = f"{part} cannot be had here: {reason}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)

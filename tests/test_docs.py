@@ -1,0 +1,55 @@
+"""The documentation says everything a user can set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import ray_history
+from ray_history.cli import ray_history as command
+
+ROOT = Path(__file__).parent.parent
+DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+SOURCES = sorted(Path(ray_history.__file__).parent.rglob("*.py"))
+
+
+def options() -> list[str]:
+    commands: list[click.Command] = [command, *command.commands.values()]
+    return sorted({name for each in commands for p in each.params if isinstance(p, click.Option) for name in p.opts})
+
+
+def variables() -> list[str]:
+    pattern = re.compile(r'(?:env|environ)(?:\.get\(|\[)"([A-Z][A-Z0-9_]+)"|pick\("\w+", "([A-Z0-9_]+)"\)')
+    return sorted({a or b for path in SOURCES for a, b in pattern.findall(path.read_text())})
+
+
+@pytest.mark.parametrize("option", options())
+def test_every_option_is_documented(option: str) -> None:
+    assert f"`{option}`" in DOCS or f"`{option} " in DOCS
+
+
+@pytest.mark.parametrize("variable", variables())
+def test_every_environment_variable_is_documented(variable: str) -> None:
+    assert variable in DOCS
+
+
+def test_the_variables_were_found_at_all() -> None:
+    assert {"S3_BUCKET", "OSS_REGION", "RAY_HISTORY_STORAGE"} <= set(variables())
+
+
+@pytest.mark.parametrize("name", list(command.commands))
+def test_every_command_is_documented(name: str) -> None:
+    assert f"ray-history {name}" in DOCS
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{path.name}: {target}"
+        for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
