@@ -1,4 +1,4 @@
-"""How fast event files are read, against plain Python: `python bench/event_files.py [megabytes]`.
+"""How fast event files are read, against plain Python.
 
 Each reader runs in a process of its own, so that its peak memory is its own; the slow ones read a part of the text.
 """
@@ -10,7 +10,6 @@ import gzip
 import json
 import multiprocessing
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from ray_history.archive.event_files import Problem, encode_event_chunks, read_event_blocks
 
 SESSION = "session_2026-11-15_20-00-55_739110_9771"
+TEXT = 200_000_000
 CHUNK = 4 * 1024 * 1024
 CALL_SITE = "".join(
     f'  File "/home/ray/pipelines/stage_{depth}/transform.py", line {70 + depth}, in step_{depth}\n    result = run()\n'
@@ -158,8 +158,7 @@ def store(path: Path, events: list[bytes]) -> None:
 
 
 def main() -> None:
-    size = int(sys.argv[1] if len(sys.argv) > 1 else 200) * 1_000_000
-    whole = generate(size)
+    whole = generate(TEXT)
     part = whole[: len(whole) // 4]
     print("file            reader              text MB   events    MB/s   CPU s  peak MB  ratio")
     with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +183,3 @@ def main() -> None:
 def in_new_process(reader: Callable[[Path], int], path: Path) -> tuple[int, float, float, float]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measured, (reader, path))
-
-
-if __name__ == "__main__":
-    main()

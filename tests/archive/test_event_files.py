@@ -329,12 +329,12 @@ def test_an_array_that_is_all_damage_is_given_up_and_said_so() -> None:
 
 def test_msgspec_says_where_a_value_ends_and_where_it_breaks() -> None:
     """The reader of damaged arrays depends on these positions in msgspec's messages."""
-    from ray_history.archive.event_files import _value_end
+    from ray_history.archive.event_files.elements import value_end
 
-    assert _value_end(memoryview(b'{"a":1} ,{"b"')) == (8, None)
-    assert _value_end(memoryview(b'{"a":1}')) == (7, None)
-    assert _value_end(memoryview(b'{"a":[1')) == (7, "Input data was truncated")
-    end, fault = _value_end(memoryview(b'{"a":x},{"b":1}'))
+    assert value_end(memoryview(b'{"a":1} ,{"b"')) == (8, None)
+    assert value_end(memoryview(b'{"a":1}')) == (7, None)
+    assert value_end(memoryview(b'{"a":[1')) == (7, "Input data was truncated")
+    end, fault = value_end(memoryview(b'{"a":x},{"b":1}'))
     assert end == 5
     assert fault
 
@@ -544,3 +544,16 @@ def test_writing_holds_about_a_block_however_many_events_there_are() -> None:
     tracemalloc.stop()
     assert written > 10 * MIB
     assert peak < 4 * MIB
+
+
+def test_a_session_name_that_is_not_text_does_not_stop_the_rescue() -> None:
+    problems: list[Problem] = []
+    body = b'[x, {"sessionName":"\xc5("}, {"sessionName":"s"}]'
+    assert list(read_events([body], file="f", problems=problems)) == [b'{"sessionName":"s"}']
+    assert problems
+
+
+def test_a_file_of_nothing_but_damage_is_given_up_and_says_so() -> None:
+    problems: list[Problem] = []
+    assert list(read_events([b"x\n" * 300_000], file="f", problems=problems)) == []
+    assert "too much damage; the rest of the file was not read" in problems[-1].detail

@@ -273,3 +273,44 @@ def test_a_cancelled_upload_stops_and_leaves_nothing(store: Store) -> None:
     assert list(store.list()) == []
     assert issubclass(UploadCancelled, Exception)
     assert not issubclass(UploadCancelled, ArchiveError)
+
+
+@pytest.mark.parametrize("key", AWKWARD_KEYS)
+def test_a_copy_is_the_same_object_under_another_key(store: Store, key: str) -> None:
+    store.put(key, b"content")
+    store.copy(key, key + ".1")
+    assert store.get(key + ".1") == store.get(key) == b"content"
+    assert {found.key for found in store.list()} == {key, key + ".1"}
+
+
+def test_a_copy_replaces_and_is_a_thing_of_its_own(store: Store) -> None:
+    body = os.urandom(PART_SIZE + 5)
+    store.put_stream("a/source", io.BytesIO(body))
+    store.put("b/target", b"old")
+    store.copy("a/source", "b/target")
+    store.delete("a/source")
+    assert store.get("b/target") == body
+    assert store.head("b/target").size == len(body)
+
+
+def test_copying_what_is_not_there_is_not_found_and_keeps_the_target(store: Store) -> None:
+    store.put("target", b"old")
+    with pytest.raises(NotFound):
+        store.copy("missing", "target")
+    assert store.get("target") == b"old"
+    for source, target in (("../x", "target"), ("target", "a//b")):
+        with pytest.raises(Misconfigured, match="not a valid object key"):
+            store.copy(source, target)
+
+
+def test_a_copy_runs_off_the_event_loop(store: Store) -> None:
+    async def copy() -> bytes:
+        asynchronous = AsyncStore(store, concurrency=2)
+        await asynchronous.put("k", b"x")
+        await asynchronous.copy("k", "l")
+        try:
+            return await asynchronous.get("l")
+        finally:
+            asynchronous.close()
+
+    assert asyncio.run(copy()) == b"x"

@@ -29,6 +29,7 @@ HISTORY = "cluster-history"
 LEDGER = "history-ledger"
 TAILS = "history-tails"
 INDEX = "history-index/v1"
+QUARANTINE = "history-quarantine"
 
 KUBERAY_SAMPLE_ROOT = "log"
 """Root directory in KubeRay's 1.6 samples; looked at too, so that the plain bucket URL finds those sessions."""
@@ -242,6 +243,11 @@ def tails_prefix(root: str, cluster: Cluster, session: str) -> str:
 def tail_key(root: str, cluster: Cluster, session: str, node: str, sequence: int) -> str:
     """Sequences are zero-padded to 20 digits, so that key order is shipping order."""
     return join(tails_prefix(root, cluster, session), Component(node), f"{sequence:020d}")
+
+
+def quarantine_key(root: str, cluster: Cluster, name: str) -> str:
+    """Where batches and events are kept whose session could not be told."""
+    return join(root, QUARANTINE, cluster.path, Component(name))
 
 
 def index_prefix(root: str, cluster: Cluster, session: str) -> str:

@@ -8,6 +8,8 @@ Invariants. What `stitch` gets right, it gets right because collectors keep thes
 * A whole object is put only after some bytes of its generation were shipped, so that `stitch` can tell whose it is.
 * Only the collector (and retention) deletes bundles: oldest first, and only when each entry of the bundle stands in a
   whole object or is older than its path's. So an old generation never outlives the proof that there is a newer one.
+* Before it deletes any, a whole object whose file was replaced is moved to the name that file is kept under; else what
+  is left of a half-deleted generation would be put behind a stranger's first bytes.
 * A crash at any instant leaves bundles, whole object, or both; every shipped byte stays readable at its own offset.
 
 Format of a bundle, integers little-endian:
@@ -24,6 +26,7 @@ newest one; the next line with a timestamp ends that.
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 import zlib
@@ -52,6 +55,8 @@ _MAX_FRAME = MAX_ENTRY + 64 * 1024  # zstd may make incompressible bytes a littl
 _LEVEL = 1  # 790 MB/s on Ray's logs and no larger than level 3, which does 420
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # a hostile frame claims no gigabytes
 _EVIDENCE = 64  # bytes; a shorter entry may be one newline, which any file may have in that place
+
+_UNPORTABLE = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -92,9 +97,11 @@ _decode_header = msgspec.json.Decoder(_Header).decode
 def portable_path(path: str) -> str:
     r"""A path from disk (`os.fsdecode`) as text for headers and keys: bytes that are not UTF-8 become `\xNN`.
 
-    A backslash becomes `\x5c`, so two files never get one name; every other name stays as it is.
+    So do the bytes of control characters, which stores refuse (a newline) or people cannot see, and the backslash, so
+    that two files never get one name; every other name stays as it is.
     """
-    return path.replace("\\", "\\x5c").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    text = _UNPORTABLE.sub(lambda found: "".join(f"\\x{byte:02x}" for byte in found[0].encode()), path)
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class BundleWriter:

@@ -184,6 +184,10 @@ class CloudStore:
             found = obstore.head(self._client, require_key(key))
         return ObjectInfo(found["path"], found["size"], found["last_modified"], found["e_tag"])
 
+    def copy(self, source: str, target: str) -> None:
+        with translated(self.url, f"copying {source} to {target} in"):
+            obstore.copy(self._client, require_key(source), require_key(target), overwrite=True)
+
     def delete(self, key: str) -> None:
         self.delete_many([key])
 

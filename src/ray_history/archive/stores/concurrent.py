@@ -86,6 +86,9 @@ class AsyncStore:
     async def head(self, key: str) -> ObjectInfo:
         return await self.run(lambda: self.store.head(key))
 
+    async def copy(self, source: str, target: str) -> None:
+        await self.run(lambda: self.store.copy(source, target))
+
     async def delete(self, key: str) -> None:
         await self.run(lambda: self.store.delete(key))
 

@@ -117,6 +117,11 @@ class DirectoryStore:
                 raise NotFound(f"{self.url}: no object {key!r}")
             return _info(key, status)
 
+    def copy(self, source: str, target: str) -> None:
+        self._path(target)  # refuse a wrong key before anything is read
+        with self._translated(f"copying {source} to {target} in"), self._opened(source) as file:
+            self.put_stream(target, file)
+
     def delete(self, key: str) -> None:
         path = self._path(key)
         with self._translated(f"deleting {key} from"), suppress(FileNotFoundError, NotADirectoryError):

@@ -75,6 +75,9 @@ class Store(Protocol):
     def head(self, key: str) -> ObjectInfo:
         """Size, time and etag of one object."""
 
+    def copy(self, source: str, target: str) -> None:
+        """Store the object `source` under `target` too, inside the store, replacing what was there."""
+
     def delete(self, key: str) -> None:
         """Remove one object; it is no error when there is none."""
 

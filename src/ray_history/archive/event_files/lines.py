@@ -1,0 +1,82 @@
+"""Events out of JSON lines.
+
+Invariants:
+* a broken line costs only itself;
+* what counts as a line or an event never depends on where a block begins;
+* line numbers count every line from 1, also the blank, the skipped and the broken ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from .events import BRACE, SPACE, decode, fault_of, is_utf8
+from .problems import Limits, Report
+from .window import Window
+
+
+def line_events(text: Window, number: int, report: Report, limits: Limits) -> Iterator[list[bytes]]:
+    """The events of JSON lines, of which `number` are behind us."""
+    while text.fill(1) and not report.given_up:
+        text.fill(limits.block)
+        end = text.held.rfind(b"\n", text.at)
+        if end < 0 and text.left > limits.max_event:
+            number += 1
+            report.add("too long", text.offset, f"more than {limits.max_event} bytes; skipped", number)
+            _skip_line(text)
+            continue
+        if end < 0 and not text.ended:
+            text.fill(min(2 * text.left, limits.max_event + 1))
+            continue
+        block = text.held[text.at : end if end >= 0 else None]
+        lines = block.split(b"\n")
+        if len(block) <= limits.max_event and is_utf8(block) and _are_events(lines):
+            yield lines
+        else:
+            yield list(_checked_lines(lines, text.offset, number, end < 0, report, limits))
+        number += len(lines)
+        text.at += len(block) + (end >= 0)
+
+
+def _skip_line(text: Window) -> None:
+    while text.fill(1):
+        end = text.held.find(b"\n", text.at)
+        text.at = end + 1 if end >= 0 else len(text.held)
+        if end >= 0:
+            return
+
+
+def _are_events(lines: list[bytes]) -> bool:
+    """Whether each line is one object and nothing else, as nearly always.
+
+    msgspec's `decode_lines` is half as fast again, but takes two values in a line and one value over two lines: what
+    counts as an event would depend on where blocks begin.
+    """
+    try:
+        lengths = [len(value) for value in map(decode, lines)]
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return lengths == [len(line) for line in lines] and all(line[0] == BRACE for line in lines)
+
+
+def _checked_lines(
+    lines: list[bytes], offset: int, before: int, torn: bool, report: Report, limits: Limits
+) -> Iterator[bytes]:
+    """The events among `lines`, which begin at `offset` after `before` others; `torn` when the last has no line end."""
+    for number, line in enumerate(lines, before + 1):
+        if report.given_up:
+            return
+        event = line.strip(SPACE)
+        if len(line) > limits.max_event:
+            report.add("too long", offset, f"more than {limits.max_event} bytes; skipped", number)
+        elif event not in (b"", b"null"):  # null is how Go writes a list of no events
+            fault = fault_of(event)
+            if fault is None:
+                yield event
+            elif torn and fault[0] == "broken":
+                report.add("truncated", offset, f"the file ends inside this line ({fault[1]})", number)
+            else:
+                report.add(fault[0], offset, fault[1], number)
+        offset += len(line) + 1
