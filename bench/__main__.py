@@ -11,6 +11,7 @@ MEASUREMENTS = {
     "stores": "small puts and gets, and large bodies, on a real S3 server and on a directory",
     "catalog": "listing 2,000 sessions",
     "event_files": "reading event files, against gzip + json",
+    "collector": "events acknowledged with a sync, logs shipped",
 }
 
 

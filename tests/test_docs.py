@@ -10,6 +10,8 @@ import pytest
 
 import ray_history
 from ray_history.cli import ray_history as command
+from ray_history.collector.pages import METRICS
+from ray_history.collector.settings import SETTINGS, Setting
 
 ROOT = Path(__file__).parent.parent
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
@@ -23,7 +25,8 @@ def options() -> list[str]:
 
 def variables() -> list[str]:
     pattern = re.compile(r'(?:env|environ)(?:\.get\(|\[)"([A-Z][A-Z0-9_]+)"|pick\("\w+", "([A-Z0-9_]+)"\)')
-    return sorted({a or b for path in SOURCES for a, b in pattern.findall(path.read_text())})
+    read = {a or b for path in SOURCES for a, b in pattern.findall(path.read_text())}
+    return sorted(read | {setting.variable for setting in SETTINGS})
 
 
 @pytest.mark.parametrize("option", options())
@@ -53,3 +56,15 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("metric", [metric.name for metric in METRICS])
+def test_every_metric_is_documented(metric: str) -> None:
+    assert metric in DOCS
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_the_documented_defaults_are_the_real_ones(setting: Setting) -> None:
+    (row,) = [line for line in DOCS.splitlines() if line.startswith("|") and f"`{setting.variable}`" in line]
+    if setting.default and setting.default != "0s":
+        assert f"`{setting.default}`" in row

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -22,6 +23,7 @@ from .archive.names import InvalidName
 from .archive.session_files import SessionFiles, list_session
 from .archive.settings import URL_FORMS, Upstream, resolve
 from .archive.stores import Store, open_store
+from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
 
 journal = logging.getLogger(__name__)
@@ -127,6 +129,41 @@ def sessions(
         journal.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
 
 
+def collector_options(command: Command) -> Command:
+    """One option per setting of the collector's table, under all its names."""
+    decorated: Any = command
+    for setting in reversed(collector_settings.SETTINGS):
+        shown = f"{setting.help} [env: {setting.variable}; default: {setting.default or 'none'}]"
+        optional_value: dict[str, Any] = (
+            {"is_flag": False, "flag_value": "true"} if setting.kind == "boolean" else {}  # `--x` alone, as in Go
+        )
+        decorated = click.option(
+            *setting.flags, setting.name, default=None, metavar=setting.kind.upper(), help=shown, **optional_value
+        )(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@ray_history.command()
+@storage_options
+@collector_options
+def collect(store: Store, **flags: str | None) -> None:
+    """Stand beside a Ray node and keep what it tells, writes and shows.
+
+    Ray sends its events here when these are set in the environment of every Ray process, drivers included:
+
+    \b
+      RAY_enable_ray_event=true
+      RAY_enable_core_worker_ray_event_to_aggregator=true
+      RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR=http://127.0.0.1:8084/v1/events
+      RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES=ALL
+    """
+    from .collector.dashboard import Dashboard, ray_token
+    from .collector.run import leave, run
+
+    settings = collector_settings.resolve(flags, os.environ)
+    leave(run(settings, store, Dashboard(settings.dashboard, lambda: ray_token(os.environ))))
+
+
 def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
     """The fields of KubeRay's `/clusters`, and ours behind them."""
     row: dict[str, Any] = {
@@ -184,10 +221,10 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def main() -> NoReturn:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command; every expected failure is one line on stderr."""
     try:
-        ray_history.main(standalone_mode=False)
+        ray_history.main(arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)
@@ -196,10 +233,16 @@ def main() -> NoReturn:
         sys.exit(2)
     except click.Abort:
         sys.exit(1)
-    except (ArchiveError, InvalidName) as error:
+    except (ArchiveError, InvalidName, collector_settings.WrongSetting) as error:
         click.echo(f"ray-history: {error}", err=True)
         sys.exit(1 if isinstance(error, Unreachable) else 2)
     except BrokenPipeError:  # `ray-history sessions | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)
+
+
+def collector_main() -> NoReturn:
+    """The drop-in for KubeRay's `collector`: the same flags, with one dash or two."""
+    arguments = [f"-{text}" if re.match(r"-[a-z]{2}", text) else text for text in sys.argv[1:]]
+    main(["collect", *arguments])

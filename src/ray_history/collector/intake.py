@@ -1,0 +1,188 @@
+"""The HTTP side of the collector: takes Ray's event batches, and tells how it is doing.
+
+A batch is appended to the spool and synced before it is acknowledged; batches that arrive together share one sync
+(group commit). Whether it can be understood does not matter here: Ray sends a refused batch again for ever and nothing
+else in between, so the only reasons to refuse are a body over the limit (413) and no room (503).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from .envelope import Unreadable, split
+from .spool import Spool, SpoolFull
+
+journal = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Page = Callable[[], tuple[int, bytes, bytes]]
+"""Status, content type and body of one of our own pages."""
+
+_REMEMBERED_BATCHES = 512
+"""Ray has one batch in flight per node and sends the very same bytes again after a timeout."""
+
+
+class GroupCommit:
+    """One thread that appends what has gathered and syncs once for all of it."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._waiting: queue.SimpleQueue[tuple[bytes, asyncio.Future[None], asyncio.AbstractEventLoop] | None]
+        self._waiting = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
+        self._thread.start()
+
+    async def commit(self, body: bytes) -> None:
+        """Durable on return."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.put((body, done, loop))
+        await done
+
+    def stop(self) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            group = [first]
+            while not self._waiting.empty():
+                another = self._waiting.get()
+                if another is None:
+                    self._waiting.put(None)
+                    break
+                group.append(another)
+            failure: Exception | None = None
+            try:
+                self._spool.append([body for body, _, _ in group])
+            except (SpoolFull, OSError) as error:
+                failure = error
+            for _, done, loop in group:
+                loop.call_soon_threadsafe(_settle, done, failure)
+
+
+def _settle(done: asyncio.Future[None], failure: Exception | None) -> None:
+    if done.cancelled():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
+class Intake:
+    """The ASGI application."""
+
+    def __init__(self, commit: GroupCommit, pages: dict[str, Page], *, body_bytes: int) -> None:
+        self._commit = commit
+        self._pages = pages
+        self._body_bytes = body_bytes
+        self._in_flight = 0
+        self._remembered: OrderedDict[bytes, None] = OrderedDict()
+        self.batches = 0
+        self.bytes = 0
+        self.duplicated = 0
+        """Events of batches that Ray sent again although we had them."""
+        self.refused: dict[str, int] = {"full": 0, "busy": 0, "too large": 0, "disk": 0}
+        self.full = False
+        """The newest batch found no room."""
+        self.last_post = 0.0
+        """Monotonic time of the newest batch."""
+        self._last_complaint = 0.0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path, method = scope["path"].rstrip("/"), scope["method"]
+        if path == "/v1/events":
+            if method != "POST":
+                await _answer(send, 405, b"text/plain", b"POST a JSON array of Ray events\n", (b"allow", b"POST"))
+                return
+            await self._take(receive, send)
+        elif (page := self._pages.get(path)) is not None:
+            if method not in ("GET", "HEAD"):
+                await _answer(send, 405, b"text/plain", b"GET only\n", (b"allow", b"GET, HEAD"))
+                return
+            status, kind, body = page()
+            await _answer(send, status, kind, b"" if method == "HEAD" else body)
+        else:
+            await _answer(send, 404, b"text/plain", b"this is a Ray history collector: POST /v1/events\n")
+
+    async def _take(self, receive: Receive, send: Send) -> None:
+        chunks: list[bytes] = []
+        size = 0
+        self.last_post = time.monotonic()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                chunk = message.get("body", b"")
+                if size + len(chunk) > self._body_bytes:
+                    await self._refuse(send, 413, "too large", f"a batch is larger than {self._body_bytes} bytes")
+                    return
+                if self._in_flight + len(chunk) > 2 * self._body_bytes:
+                    await self._refuse(send, 503, "busy", "too many batches at once")
+                    return
+                chunks.append(chunk)
+                size += len(chunk)
+                self._in_flight += len(chunk)
+                if not message.get("more_body"):
+                    break
+            body = b"".join(chunks)
+            chunks.clear()
+            await self._keep(body, send)
+        finally:
+            self._in_flight -= size
+
+    async def _keep(self, body: bytes, send: Send) -> None:
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        if digest in self._remembered:
+            self.duplicated += _count(body)
+        else:
+            try:
+                await self._commit.commit(body)
+            except SpoolFull as error:
+                self.full = True
+                await self._refuse(send, 503, "full", str(error))
+                return
+            except OSError as error:
+                await self._refuse(send, 503, "disk", f"the spool cannot be written: {error}")
+                return
+            self.full = False
+            self._remembered[digest] = None
+            if len(self._remembered) > _REMEMBERED_BATCHES:
+                self._remembered.popitem(last=False)
+        self.batches += 1
+        self.bytes += len(body)
+        await _answer(send, 200, b"text/plain", b"")
+
+    async def _refuse(self, send: Send, status: int, reason: str, detail: str) -> None:
+        self.refused[reason] += 1
+        if time.monotonic() - self._last_complaint > 10:
+            self._last_complaint = time.monotonic()
+            journal.error("refusing events, Ray will send them again: %s", detail)
+        await _answer(send, status, b"text/plain", detail.encode() + b"\n", (b"retry-after", b"10"))
+
+
+def _count(body: bytes) -> int:
+    try:
+        return len(split(body))
+    except Unreadable:
+        return 1
+
+
+async def _answer(send: Send, status: int, kind: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    base = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": base})
+    await send({"type": "http.response.body", "body": body})

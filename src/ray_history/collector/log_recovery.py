@@ -1,0 +1,137 @@
+"""Catching up with the archive after a start: it may be ahead of the state file, or the state file may be lost.
+
+Two listings tell which bundles and objects there are. Bundles the state file does not know are read (their headers):
+each run of bytes in them is matched with a file of the disk by its checksum, or else is all that is left of a file that
+is no more. An object is taken for a file's only when its etag, or its first and last bytes, say so.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ..archive.stores import ObjectInfo
+from ..archive.tails import Entry, Tail
+from .log_bundles import Bundles
+from .log_objects import Objects, Standing
+from .log_positions import Followed, Former, Mark, Positions, Stream, Whole
+from .log_tree import Descriptors, Vanished, read_at
+
+
+class Recovery:
+    """Done once, before anything is written."""
+
+    def __init__(self, positions: Positions, bundles: Bundles, objects: Objects, descriptors: Descriptors) -> None:
+        self._positions = positions
+        self._bundles = bundles
+        self._objects = objects
+        self._descriptors = descriptors
+
+    def run(self) -> list[str]:
+        """Catch up; returns what could not be read. Changes nothing when the store fails."""
+        bundles = self._bundles.list()
+        objects = self._objects.list()
+        unknown = [info for sequence, info in bundles.items() if sequence >= self._positions.next_sequence]
+        files, tails = self._bundles.tails(unknown)
+        standing = {name: self._standing(name, info) for name, info in objects.items()}
+        self._objects.standing = standing
+        confirmed = {
+            holder: self._is_confirmed(holder) for holder in self._positions.holders() if holder.whole is not None
+        }
+        for holder, is_there in confirmed.items():
+            self._confirm(holder, is_there)
+        self._bundles.adopt(bundles, tails)
+        self._adopt_streams(tails, bundles)
+        self._positions.save()
+        return files.problems
+
+    # Objects
+
+    def _standing(self, name: str, info: ObjectInfo) -> Standing:
+        positions = self._positions
+        until = positions.remains.get(name, int(info.modified.timestamp()) * 1_000_000_000)
+        stale = bool(info.etag) and positions.leftovers.get(name) == info.etag
+        return Standing(info.size, info.etag, None, until, known=False, stale=stale)
+
+    def _is_confirmed(self, holder: Followed | Former) -> bool:
+        """Whether the object the state file tells of is this file's."""
+        whole = holder.whole
+        there = self._objects.standing.get(whole.name) if whole else None
+        if whole is None or there is None or there.size != whole.size:
+            return False
+        if whole.etag is not None or isinstance(holder, Former):
+            return whole.etag is not None and whole.etag == there.etag
+        try:
+            descriptor = self._descriptors.get(holder.identity, holder.name)
+            size = os.fstat(descriptor).st_size
+            return self._objects.begins(whole.name, size, lambda start, end: read_at(descriptor, start, end))
+        except (Vanished, OSError):
+            return False
+
+    def _confirm(self, holder: Followed | Former, is_there: bool) -> None:
+        assert holder.whole is not None  # noqa: S101 - only such holders are asked about
+        if is_there:
+            there = self._objects.standing[holder.whole.name]
+            there.owner, there.known, there.stale = holder, True, False
+            return
+        holder.whole = None
+        if isinstance(holder, Followed):  # what stood in the object must be shipped again
+            for stream in holder.streams:
+                stream.sent = 0
+
+    # Bundles
+
+    def _adopt_streams(self, tails: Sequence[tuple[int, Tail]], bundles: dict[int, ObjectInfo]) -> None:
+        runs: dict[tuple[str, int], list[tuple[int, Entry]]] = defaultdict(list)
+        for sequence, tail in tails:
+            runs[tail.entry.path, tail.entry.generation].append((sequence, tail.entry))
+        known = {(stream.path, stream.generation): stream for stream in self._positions.streams()}
+        for (path, generation), found in sorted(runs.items(), key=lambda item: item[0][1]):
+            stream = known.get((path, generation))
+            if stream is None:
+                stream = Stream(path, generation)
+                entries = sorted((entry for _, entry in found), key=lambda entry: entry.offset)
+                written = bundles[found[-1][0]].modified
+                self._attach(stream, entries, int(written.timestamp()) * 1_000_000_000)
+            first = found[0][0]
+            stream.since = first if stream.since is None else min(first, stream.since)
+            stream.extent = max([stream.extent, *(entry.end for _, entry in found)])
+
+    def _attach(self, stream: Stream, entries: Sequence[Entry], written_ns: int) -> None:
+        """Find the file these bytes are of."""
+        names = (stream.path, f"old/{stream.path}")
+        for file in self._positions.files.values():
+            if file.name in names or file.born in names or file.name.startswith(stream.path + "."):
+                sent = self._matching(file, entries)
+                if sent is not None:
+                    stream.sent = sent
+                    file.streams = sorted([*file.streams, stream], key=lambda each: each.generation)
+                    file.born = stream.path  # when it has another name now, it was renamed
+                    return
+        former = Former(stream.path, written_ns, [stream])
+        self._positions.formers.append(former)
+        there = self._objects.standing.get(stream.path)
+        if there is not None and there.owner is None and there.size >= entries[0].offset > 0:
+            # Bytes before a generation's first tail stand in the whole object of its path.
+            there.owner = former
+            former.whole = Whole(stream.path, there.size, written_ns, there.etag)
+
+    def _matching(self, file: Followed, entries: Sequence[Entry]) -> int | None:
+        """How far the file is in these runs from its begin on; None when they are not its bytes."""
+        if file.size < max(entry.end for entry in entries):
+            return None
+        sent = 0
+        try:
+            descriptor = self._descriptors.get(file.identity, file.name)
+            for entry in entries:
+                if zlib.crc32(read_at(descriptor, entry.offset, entry.end)) != entry.crc32:
+                    return None
+                if entry.offset <= sent:
+                    sent = max(sent, entry.end)
+        except (Vanished, OSError):
+            return None
+        if sent > file.mark.edge_end:
+            file.mark = Mark.at(descriptor, sent)
+        return sent

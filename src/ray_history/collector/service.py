@@ -1,0 +1,315 @@
+"""The running collector: threads that ship events, follow logs and poll the dashboard, and how they end.
+
+It listens from the first moment and never gives up waiting: Ray may start late, restart or be broken, the store may be
+away. On SIGTERM it goes on listening, because Ray was told to stop at the same moment and still flushes; then the last
+things are stored, the important ones first, inside the grace period. What does not make it stays on the volume and is
+shipped by the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from ..archive.errors import ArchiveError
+from ..archive.stores import Store
+from . import agent_metrics
+from .dashboard import Dashboard
+from .destination import Destination
+from .event_shipping import EventShipper
+from .intake import GroupCommit, Intake
+from .ledger import UNKNOWN_SESSION, Ledger, SessionLedger
+from .log_sessions import SessionLogs
+from .pages import pages
+from .polling import Poller
+from .ray_node import RayNode
+from .settings import CollectorSettings
+from .spool import Spool
+
+journal = logging.getLogger(__name__)
+
+LEDGER_INTERVAL = 30.0
+"""Seconds between ledgers while something changes: three puts per push interval stay three."""
+HEARTBEAT = 300.0
+"""Seconds between ledgers when nothing changes."""
+QUIET = 2.0
+"""Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
+_TICK = 0.25
+_SHARE_FOR_RAY = 1 / 3
+"""Of the grace period: for Ray to end; if it lives on, we were told to stop alone and the next start goes on."""
+
+
+class Collector:
+    """Everything between Ray's node and the archive, in one process."""
+
+    def __init__(self, settings: CollectorSettings, store: Store, dashboard: Dashboard) -> None:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._settings = settings
+        self._store = store
+        self._destination = Destination(store, settings.cluster)
+        self.node = RayNode(
+            settings.ray_root, head=settings.head, node_id=settings.node_id, session_dir=settings.session_dir
+        )
+        self._ledger = Ledger(settings.data_dir / "ledger.json")
+        self._spool = Spool(
+            settings.data_dir / "spool", segment_bytes=settings.segment_bytes, max_bytes=settings.spool_bytes
+        )
+        for problem in self._spool.problems:
+            journal.warning("spool: %s", problem)
+        self._commit = GroupCommit(self._spool)
+        self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
+        self._events = EventShipper(self._spool, self._destination, self._ledger, self, compress=settings.compress)
+        self._logs = SessionLogs(self._destination, self.node, self._ledger, settings)
+        self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._marked: set[str] = set()
+        self._published: dict[str, tuple[float, bytes]] = {}
+        self._ledger_due = 0.0
+        self._counted = {"duplicated": 0, "refused": 0}
+        self._store_error = "not tried yet"
+        self._store_failures = 0
+        self._ever_reached = False
+
+    # What the shipper asks --------------------------------------------------------------------------------------------
+
+    def own_node(self, session: str) -> str | None:
+        return self.node.node_id_of(session)
+
+    def saw(self, session: str, node: str) -> None:
+        """Mark the session in the archive at first sight, so that it is listed from its first second."""
+        if node:
+            self.node.tell(session, node)
+        account = self._ledger.session(session)
+        account.node = account.node or self.own_node(session) or ""
+        if session not in self._marked:
+            self._store.put(self._destination.marker(session), b"")
+            self._marked.add(session)
+            journal.info("session %s is marked in %s", session, self._store.url)
+
+    def current_session(self) -> str | None:
+        current = self.node.current()
+        return current.name if current else None
+
+    # Life -------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        loops: list[Callable[[], None]] = [self._ship_events]
+        if self._settings.logs:
+            loops.append(self._follow_logs)
+            if self._settings.head:
+                loops.append(self._poll_dashboard)
+        for loop in loops:
+            thread = threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def finish(self) -> bool:
+        """Store the last things within the grace period; True when nothing is left."""
+        deadline = time.monotonic() + self._settings.shutdown_grace
+        self._stop.set()
+        self._ask_agent()
+        final_poll = threading.Thread(target=self._final_poll, args=(deadline,), name="final poll", daemon=True)
+        final_poll.start()
+        self._until_quiet(deadline)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        final_poll.join(max(0.0, deadline - 2 - time.monotonic()))
+        all_stored = self._ship_rest(deadline)
+        if self._settings.logs:
+            with self._told("storing the logs"):
+                all_stored &= self._logs.finish(deadline - 1)
+        all_stored &= self._ship_rest(deadline)
+        with self._told("storing the ledger"):
+            self._publish(ended="graceful" if all_stored else None, last=True)
+        return all_stored
+
+    def _until_quiet(self, deadline: float) -> None:
+        """Ray was told to stop when we were: its last events and log lines come until it is gone and quiet."""
+        latest = deadline - self._settings.shutdown_grace * (1 - _SHARE_FOR_RAY)
+        earliest = time.monotonic() + QUIET
+        while time.monotonic() < latest:
+            if time.monotonic() > max(earliest, self.intake.last_post + QUIET) and not self.node.is_alive():
+                return
+            time.sleep(_TICK)
+
+    def _ship_rest(self, deadline: float) -> bool:
+        with self._told("storing the last events"):
+            if time.monotonic() < deadline:
+                self._spool.seal()
+                self._events.ship_all()
+        return self._spool.pending.bodies == 0
+
+    # Loops ------------------------------------------------------------------------------------------------------------
+
+    def _ship_events(self) -> None:
+        backoff, due = 1.0, 0.0
+        while not self._stop.wait(_TICK):
+            if time.monotonic() < due:
+                continue
+            with self._told("shipping events") as outcome:
+                self._reach_store()
+                if self._oldest_age() >= self._settings.events_interval:
+                    self._spool.seal()
+                self._events.ship_all()
+                self._publish()
+            backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
+            due = 0.0 if outcome.succeeded else time.monotonic() + backoff
+
+    def _oldest_age(self) -> float:
+        """Seconds that the oldest batch has waited; 0 when none waits."""
+        oldest = self._spool.oldest_ns
+        return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest) / 1e9)
+
+    def _follow_logs(self) -> None:
+        while not self._stop.wait(1.0 if self._ever_reached else _TICK):
+            if not self._ever_reached:
+                continue
+            with self._told("following the logs"):
+                current = self.node.current()
+                if current is not None:
+                    self.saw(current.name, "")
+                self._logs.tick()
+
+    def _poll_dashboard(self) -> None:
+        due = 0.0
+        while not self._stop.wait(_TICK):
+            current = self.node.current()
+            if current is None or not self._ever_reached or time.monotonic() < due:
+                continue
+            due = time.monotonic() + self._settings.poll_interval
+            with self._told("polling the dashboard"):
+                self._poller.poll(current.name, deadline=time.monotonic() + self._settings.poll_interval)
+
+    def _final_poll(self, deadline: float) -> None:
+        current = self.node.current()
+        if current is not None and self._settings.head and self._settings.logs:
+            budget = min(8.0, self._settings.shutdown_grace / 3)
+            with self._told("polling the dashboard a last time"):
+                self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
+
+    def _reach_store(self) -> None:
+        if not self._ever_reached:
+            self._store.check(create=True)
+            self._ever_reached = True
+            journal.info("%s is reached", self._store.url)
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[_Outcome]:
+        """A failure of the store or the volume is told when it changes, and tried again by the caller's loop."""
+        outcome = _Outcome()
+        try:
+            yield outcome
+        except (ArchiveError, OSError) as error:
+            self._store_failures += 1
+            if str(error) != self._store_error:
+                journal.error("%s failed and will be tried again: %s", doing, error)
+            self._store_error = str(error)
+            return
+        except Exception:  # noqa: BLE001 - a bug in one loop must not end the collector, nor be silent
+            journal.exception("%s failed in a way that should not happen", doing)
+            return
+        outcome.succeeded = True
+        if self._ever_reached and self._store_error:
+            if self._store_failures:
+                journal.info("%s works again", doing)
+            self._store_error = ""
+
+    # Accounts ---------------------------------------------------------------------------------------------------------
+
+    def _publish(self, *, ended: str | None = None, last: bool = False) -> None:
+        """Put each session's ledger into the archive when it changed, or when a sign of life is due."""
+        if time.monotonic() < self._ledger_due and not last:
+            return
+        self._count_intake()
+        if not last:
+            self._ask_agent()
+        current = self.node.current()
+        for name, account in list(self._ledger.book.sessions.items()):
+            if name == UNKNOWN_SESSION or not account.node:
+                continue
+            live = current is not None and current.name == name
+            if live:
+                account.ended = ended
+            self._put_ledger(name, account, live=live and not last)
+            self._ledger_due = time.monotonic() + LEDGER_INTERVAL
+        self._ledger.forget({current.name} if current else set())
+
+    def _put_ledger(self, name: str, account: SessionLedger, *, live: bool) -> None:
+        account.role = "head" if self._settings.head else "worker"
+        account.collector = __version__
+        account.written = account.alive_until = 0.0
+        content = msgspec.json.encode(account)
+        when, stored = self._published.get(name, (float("-inf"), b""))
+        if content == stored and not (live and time.monotonic() - when >= HEARTBEAT):
+            return
+        account.written = time.time()
+        account.alive_until = account.written + (HEARTBEAT + 2 * LEDGER_INTERVAL if live else 0)
+        self._store.put(self._destination.ledger(name, account.node), msgspec.json.encode(account))
+        self._published[name] = (time.monotonic(), content)
+        self._ledger.save()
+
+    def _count_intake(self) -> None:
+        """Duplicates and refusals are told apart by session only as well as time allows: the current one has them."""
+        now = {"duplicated": self.intake.duplicated, "refused": sum(self.intake.refused.values())}
+        session = self.current_session()
+        if now == self._counted or session is None:
+            return
+        with self._ledger.lock:
+            account = self._ledger.session(session).events
+            account.received += now["duplicated"] - self._counted["duplicated"]
+            account.duplicated += now["duplicated"] - self._counted["duplicated"]
+            account.refused_batches += now["refused"] - self._counted["refused"]
+        self._counted = now
+
+    def _ask_agent(self) -> None:
+        """How many events Ray's own agent dropped; asking leaves a line in the agent's log, so not at the very end."""
+        session = self.node.current()
+        node = self.node.node_id(session) if session else None
+        port = self.node.metrics_port(session, node) if session and node else None
+        found = agent_metrics.scrape(port, timeout=2.0) if port else None
+        if session is not None and found is not None and found.lost is not None:
+            self._ledger.session(session.name).events.dropped_by_ray = found.lost
+
+    def status(self) -> dict[str, Any]:
+        """The collector as it is now."""
+        current = self.node.current()
+        with self._ledger.lock:
+            sessions = msgspec.to_builtins(self._ledger.book.sessions)
+        return {
+            "version": __version__,
+            "cluster": {"namespace": self._settings.cluster.namespace, "name": self._settings.cluster.name},
+            "session": current.name if current else None,
+            "node": self.node.node_id(current) if current else None,
+            "intake": {
+                "batches": self.intake.batches,
+                "bytes": self.intake.bytes,
+                "duplicated": self.intake.duplicated,
+                "refused": dict(self.intake.refused),
+            },
+            "spool": {
+                "bytes": self._spool.size,
+                "limit": self._settings.spool_bytes,
+                "full": self.intake.full,
+                "lag_seconds": self._oldest_age(),
+            },
+            "store": {
+                "url": self._store.url,
+                "ever_reached": self._ever_reached,
+                "reached": not self._store_error,
+                "error": self._store_error,
+                "failures": self._store_failures,
+            },
+            "sessions": sessions,
+        }
+
+
+class _Outcome:
+    succeeded = False

@@ -1,0 +1,291 @@
+"""The collector's settings: one table drives flags, environment variables and documentation.
+
+The names, old and new, are KubeRay's; the environment wins over flags, as upstream. A malformed value is an error that
+names the setting, except where upstream says a sidecar must not die of it: there the default is used, with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..archive.layout import Cluster
+from ..archive.names import InvalidName, dns_name
+
+journal = logging.getLogger(__name__)
+
+Kind = Literal["text", "boolean", "number", "duration"]
+
+_TRUE = {"1", "t", "T", "TRUE", "true", "True"}
+_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class WrongSetting(ValueError):
+    """A setting that cannot be right; the message says which and how to write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its flags (the first is the name we document), variable, default and meaning."""
+
+    flags: tuple[str, ...]
+    variable: str
+    kind: Kind
+    default: str
+    help: str
+    forgiving: bool = False
+    """A malformed value is warned about and ignored: a crash-looping sidecar would take the head out of service."""
+
+    @property
+    def name(self) -> str:
+        return self.flags[0].lstrip("-").replace("-", "_") if self.flags else self.variable.lower()
+
+
+SETTINGS = (
+    Setting(("--role",), "RAY_ROLE", "text", "Worker", "Head or Worker; the head also polls the dashboard."),
+    Setting(("--cluster", "--ray-cluster-name"), "RAY_CLUSTER_NAME", "text", "", "Name of the Ray cluster."),
+    Setting(
+        ("--namespace", "--ray-cluster-namespace", "--ray-cluster-id"),
+        "RAY_CLUSTER_NAMESPACE",
+        "text",
+        "default",
+        "Namespace of the Ray cluster.",
+    ),
+    Setting(("--owner-kind",), "OWNER_KIND", "text", "", "rayjob or rayservice, when one made the cluster."),
+    Setting(("--owner-name",), "OWNER_NAME", "text", "", "Name of that RayJob or RayService."),
+    Setting(("--node-id",), "RAY_NODE_ID", "text", "", "This node's id in hex; found in Ray's files when not given."),
+    Setting(("--ray-tmp-root",), "RAY_TMP_ROOT", "text", "/tmp/ray", "Ray's temporary directory."),  # noqa: S108
+    Setting(("--session-dir",), "RAY_SESSION_DIR", "text", "", "Follow this session only, not session_latest."),
+    Setting(
+        ("--ray-dashboard-address",),
+        "RAY_DASHBOARD_ADDRESS",
+        "text",
+        "http://localhost:8265",
+        "The dashboard that the head polls.",
+    ),
+    Setting(("--enable-event-collector",), "ENABLE_EVENT_COLLECTOR", "boolean", "true", "Take events."),
+    Setting(("--enable-log-collector",), "ENABLE_LOG_COLLECTOR", "boolean", "true", "Follow logs, poll the dashboard."),
+    Setting(("--events-port",), "EVENTS_PORT", "number", "8084", "Port that Ray posts its events to."),
+    Setting(
+        ("--events-host",),
+        "EVENTS_HOST",
+        "text",
+        "127.0.0.1",
+        "Address to listen on; the endpoint has no authentication, so loopback is what a pod needs.",
+    ),
+    Setting(
+        ("--event-data-dir",),
+        "RAY_COLLECTOR_EVENT_DATA_DIR",
+        "text",
+        "",
+        "Where the spool and positions are kept; default <ray-tmp-root>/event-data.",
+    ),
+    Setting(
+        ("--event-rotation-interval",),
+        "RAY_COLLECTOR_EVENT_ROTATION_INTERVAL",
+        "duration",
+        "0s",
+        "Ship events at least so often; default the push interval.",
+        forgiving=True,
+    ),
+    Setting(
+        ("--event-max-file-size-mb",),
+        "RAY_COLLECTOR_EVENT_MAX_FILE_SIZE_MB",
+        "number",
+        "4",
+        "MiB of spooled events that are shipped at once; what is held in memory while shipping.",
+        forgiving=True,
+    ),
+    Setting(
+        ("--event-max-disk-mb",),
+        "RAY_COLLECTOR_EVENT_MAX_DISK_MB",
+        "number",
+        "1024",
+        "MiB the spool may take while the store is away; beyond it Ray is asked to keep its events.",
+        forgiving=True,
+    ),
+    Setting(
+        ("--event-max-body-mb",),
+        "RAY_COLLECTOR_EVENT_MAX_BODY_MB",
+        "number",
+        "64",
+        "MiB of one posted batch; Ray sends at most 1,000 events, older ones 10,000.",
+        forgiving=True,
+    ),
+    Setting(
+        ("--event-compression-enabled",),
+        "RAY_COLLECTOR_EVENT_COMPRESSION_ENABLED",
+        "boolean",
+        "true",
+        "Store event files as gzip.",
+        forgiving=True,
+    ),
+    Setting(
+        ("--log-batching",),
+        "LOG_BATCHING",
+        "number",
+        "0",
+        "Ship logs early when so many new lines wait; 0 waits for the push interval.",
+    ),
+    Setting(("--push-interval",), "PUSH_INTERVAL", "duration", "10s", "Ship new events and log lines so often."),
+    Setting(
+        ("--poll-interval",),
+        "RAY_COLLECTOR_POLL_INTERVAL",
+        "duration",
+        "30s",
+        "Poll the dashboard so often (head).",
+        forgiving=True,
+    ),
+    Setting(
+        ("--additional-endpoints",),
+        "RAY_COLLECTOR_ADDITIONAL_ENDPOINTS",
+        "text",
+        "",
+        "More dashboard paths to poll, separated by commas (head).",
+    ),
+    Setting(
+        ("--shutdown-grace",),
+        "RAY_COLLECTOR_SHUTDOWN_GRACE",
+        "duration",
+        "25s",
+        "Time for the last uploads after SIGTERM; Kubernetes kills after 30 s.",
+        forgiving=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSettings:
+    """What the collector was told, checked."""
+
+    cluster: Cluster
+    head: bool
+    node_id: str | None
+    ray_root: Path
+    session_dir: Path | None
+    dashboard: str
+    events: bool
+    logs: bool
+    host: str
+    port: int
+    data_dir: Path
+    push_interval: float
+    events_interval: float
+    segment_bytes: int
+    spool_bytes: int
+    body_bytes: int
+    compress: bool
+    log_batching: int
+    poll_interval: float
+    endpoints: tuple[str, ...]
+    shutdown_grace: float
+
+
+def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> CollectorSettings:
+    """The settings that flags (by setting name) and environment add up to."""
+    values = {setting.name: _value(setting, flags.get(setting.name), environ) for setting in SETTINGS}
+    role = str(values["role"]).strip().lower()
+    if role not in ("head", "worker"):
+        raise WrongSetting(f"--role (RAY_ROLE) is {values['role']!r}: use Head or Worker")
+    if not values["enable_event_collector"] and not values["enable_log_collector"]:
+        raise WrongSetting("both --enable-event-collector and --enable-log-collector are false: nothing is left to do")
+    ray_root = Path(values["ray_tmp_root"])
+    push = _positive(values, "push_interval", "--push-interval (PUSH_INTERVAL)")
+    return CollectorSettings(
+        cluster=_cluster(values),
+        head=role == "head",
+        node_id=_node_id(values["node_id"]),
+        ray_root=ray_root,
+        session_dir=Path(values["session_dir"]) if values["session_dir"] else None,
+        dashboard=values["ray_dashboard_address"].rstrip("/"),
+        events=values["enable_event_collector"],
+        logs=values["enable_log_collector"],
+        host=values["events_host"],
+        port=int(values["events_port"]),
+        data_dir=Path(values["event_data_dir"] or ray_root / "event-data"),
+        push_interval=push,
+        events_interval=values["event_rotation_interval"] or push,
+        segment_bytes=max(1, int(values["event_max_file_size_mb"])) * 2**20,
+        spool_bytes=max(1, int(values["event_max_disk_mb"])) * 2**20,
+        body_bytes=max(1, int(values["event_max_body_mb"])) * 2**20,
+        compress=values["event_compression_enabled"],
+        log_batching=int(values["log_batching"]),
+        poll_interval=_positive(values, "poll_interval", "RAY_COLLECTOR_POLL_INTERVAL"),
+        endpoints=tuple(part.strip() for part in values["additional_endpoints"].split(",") if part.strip()),
+        shutdown_grace=_positive(values, "shutdown_grace", "--shutdown-grace"),
+    )
+
+
+def _value(setting: Setting, flag: str | None, environ: Mapping[str, str]) -> Any:
+    text = environ.get(setting.variable) or flag or setting.default
+    try:
+        return _parsed(setting.kind, text)
+    except ValueError as error:
+        told = f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}"
+        if not setting.forgiving:
+            raise WrongSetting(told) from error
+        journal.warning("%s; using %s", told, setting.default)
+        return _parsed(setting.kind, setting.default)
+
+
+def _parsed(kind: Kind, text: str) -> Any:
+    match kind:
+        case "text":
+            return text.strip()
+        case "number":
+            if not re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII):
+                raise ValueError("write a whole number")
+            return int(text)
+        case "boolean":
+            if text not in _TRUE | _FALSE:
+                raise ValueError("write true or false")
+            return text in _TRUE
+        case "duration":
+            return parse_duration(text.strip())
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration such as `300ms`, `1m30s` or `1h`."""
+    if text == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError("write a duration such as 10s, 1m30s or 300ms")
+    return sum(float(number) * _UNIT[unit] for number, unit in parts)
+
+
+def _positive(values: Mapping[str, Any], name: str, shown: str) -> float:
+    if values[name] <= 0:
+        raise WrongSetting(f"{shown} must be longer than nothing, such as 10s")
+    return float(values[name])
+
+
+def _node_id(text: str) -> str | None:
+    if text and not re.fullmatch(r"[0-9a-fA-F]{8,64}", text):
+        raise WrongSetting(f"--node-id (RAY_NODE_ID) is {text!r}: write the node's id in hex, as `ray list nodes` does")
+    return text.lower() or None
+
+
+def _cluster(values: Mapping[str, Any]) -> Cluster:
+    if not values["cluster"]:
+        raise WrongSetting("no cluster name given: use --cluster NAME or set RAY_CLUSTER_NAME")
+    kind, owner = values["owner_kind"].lower(), values["owner_name"]
+    if kind not in ("", "rayjob", "rayservice"):
+        raise WrongSetting(f"--owner-kind (OWNER_KIND) is {kind!r}: use rayjob or rayservice")
+    if bool(kind) != bool(owner):
+        raise WrongSetting("--owner-kind (OWNER_KIND) and --owner-name (OWNER_NAME) go together: give both or none")
+    try:
+        return Cluster(
+            dns_name(values["namespace"], "namespace"),
+            dns_name(values["cluster"], "cluster"),
+            kind,
+            dns_name(owner, "owner name") if owner else "",
+        )
+    except InvalidName as error:
+        raise WrongSetting(str(error)) from error

@@ -1,0 +1,146 @@
+"""Every acknowledged event is in the bucket, whatever happens to collector, store and disk; and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.catalog import read_catalog
+from ray_history.archive.event_files import Problem
+from ray_history.archive.session_files import events_of, list_session
+from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.stores import Store, open_store
+from tests.collector.collector_process import SESSION, AgentStandIn, CollectorProcess
+from tests.conftest import s3_variables
+from tests.parts.fixtures import FaultProxyFactory
+from tests.parts.seaweedfs import SeaweedFS
+
+RUNS = int(os.environ.get("ORACLE_RUNS", "2"))
+"""Random lives of a collector; set ORACLE_RUNS=200 for a long look."""
+
+NO_RAY = ("--enable-log-collector=false", "--ray-tmp-root=/nonexistent")
+
+
+def stored_ids(store: Store) -> Counter[str]:
+    problems: list[Problem] = []
+    found: Counter[str] = Counter()
+    for session in read_catalog(store).sessions:
+        found.update(json.loads(raw)["eventId"] for raw in events_of(store, list_session(store, session), problems))
+    assert problems == []
+    return found
+
+
+def assert_nothing_lost_nothing_invented(agent: AgentStandIn, store: Store) -> None:
+    found = stored_ids(store)
+    assert agent.acknowledged - set(found) == set(), "acknowledged and lost"
+    assert set(found) - agent.sent == set(), "never sent"
+    assert agent.acknowledged
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_killed_at_random_points_it_loses_nothing(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    archive = tmp_path / "archive"
+    with CollectorProcess(tmp_path / "collector", archive.as_uri(), *NO_RAY) as collector:
+        agent = AgentStandIn(collector.port, seed=seed)
+        agent.start()
+        for _ in range(5):
+            time.sleep(chance.uniform(0.0, 1.2))
+            collector.kill9()
+            time.sleep(chance.uniform(0.0, 0.2))
+            collector.start()
+        time.sleep(0.5)
+        agent.stop()
+        collector.end()
+    assert_nothing_lost_nothing_invented(agent, open_store(resolve(archive.as_uri(), Upstream(), {})))
+    assert list((tmp_path / "collector" / "data" / "spool").glob("*.corrupt*")) == []
+
+
+def test_a_store_that_fails_stalls_and_dies_delays_and_never_loses(
+    tmp_path: Path, seaweedfs: SeaweedFS, fault_proxy: FaultProxyFactory
+) -> None:
+    proxy = fault_proxy(seaweedfs.endpoint)
+    variables = s3_variables(seaweedfs)
+    proxy.refuse()  # down before it was ever reached
+    through_proxy = {**variables, "S3_ENDPOINT": proxy.url}
+    with CollectorProcess(tmp_path / "collector", "s3://oracle/failing", *NO_RAY, env=through_proxy) as collector:
+        agent = AgentStandIn(collector.port)
+        agent.start()
+        time.sleep(1)
+        assert agent.acknowledged, "events are taken before the store is reached"
+        proxy.answer_5xx(5)
+        time.sleep(1)
+        proxy.truncate(10, times=3, method="PUT")
+        time.sleep(1)
+        proxy.lose_answer(2, method="PUT")
+        time.sleep(1)
+        proxy.hang(times=1)
+        time.sleep(1)
+        collector.kill9()
+        proxy.refuse()
+        collector.start()
+        time.sleep(1)
+        proxy.pass_through()
+        agent.stop()
+        collector.end()
+    store = open_store(resolve("s3://oracle/failing", Upstream(), variables))
+    assert_nothing_lost_nothing_invented(agent, store)
+
+
+def test_a_full_spool_asks_ray_to_wait_and_recovers_by_itself(
+    tmp_path: Path, seaweedfs: SeaweedFS, fault_proxy: FaultProxyFactory
+) -> None:
+    proxy = fault_proxy(seaweedfs.endpoint)
+    variables = s3_variables(seaweedfs)
+    proxy.refuse()
+    flags = (*NO_RAY, "--event-max-disk-mb=1")
+    through_proxy = {**variables, "S3_ENDPOINT": proxy.url}
+    with CollectorProcess(tmp_path / "collector", "s3://oracle/full", *flags, env=through_proxy) as collector:
+        agent = AgentStandIn(collector.port, pause=0.0, largest=400)
+        agent.start()
+        deadline = time.monotonic() + 20
+        while 503 not in agent.statuses and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert agent.statuses[503] > 0
+        status = collector.get("/v1/status")
+        assert status["spool"]["full"]
+        assert status["intake"]["refused"]["full"] > 0
+        before = len(agent.acknowledged)
+        proxy.pass_through()
+        deadline = time.monotonic() + 40
+        while len(agent.acknowledged) <= before + 1000 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(agent.acknowledged) > before + 1000
+        agent.stop()
+        collector.end()
+    assert_nothing_lost_nothing_invented(agent, open_store(resolve("s3://oracle/full", Upstream(), variables)))
+
+
+def test_the_ledger_counts_exactly_across_a_kill(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    (tmp_path / SESSION / "logs").mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(tmp_path / SESSION)
+    flags = ("--enable-log-collector=false", f"--ray-tmp-root={tmp_path}")
+    with CollectorProcess(tmp_path / "collector", archive.as_uri(), *flags) as collector:
+        agent = AgentStandIn(collector.port)
+        agent.start()
+        for _ in range(3):
+            time.sleep(0.7)
+            collector.kill9()
+            collector.start()
+        agent.stop()
+        collector.end()
+    store = open_store(resolve(archive.as_uri(), Upstream(), {}))
+    (key,) = [found.key for found in store.list("history-ledger")]
+    ledger = json.loads(store.get(key))
+    events = ledger["events"]
+    assert events["stored"] == stored_ids(store).total()
+    assert events["received"] == events["stored"] + events["duplicated"]
+    assert ledger["ended"] == "graceful"
+    assert ledger["role"] == "worker"

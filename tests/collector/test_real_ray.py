@@ -1,0 +1,221 @@
+"""A collector beside a real Ray: what arrives in the bucket is what Ray did, wrote and showed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.archive.catalog import read_catalog
+from ray_history.archive.event_files import Problem
+from ray_history.archive.layout import Generation
+from ray_history.archive.session_files import SessionFiles, events_of, list_session
+from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.stores import Store, open_store
+from tests.collector.collector_process import CollectorProcess
+from tests.parts.ray_cluster import RayCluster
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+
+JOB = """
+import ray, sys, time
+ray.init()
+
+@ray.remote
+def leaf(n):
+    print("leaf", n)
+    return n
+
+@ray.remote
+def tree(n):
+    return sum(ray.get([leaf.remote(i) for i in range(n)]))
+
+@ray.remote(max_retries=1, retry_exceptions=True)
+def failing():
+    print("about to fail", file=sys.stderr)
+    raise ValueError("on purpose")
+
+@ray.remote
+class Counter:
+    def __init__(self):
+        self.n = 0
+    def add(self):
+        self.n += 1
+        return self.n
+
+assert ray.get(tree.remote(5)) == 10
+counter = Counter.options(name="counter").remote()
+assert [ray.get(counter.add.remote()) for _ in range(3)] == [1, 2, 3]
+try:
+    ray.get(failing.remote())
+except ValueError:
+    print("failed as planned")
+placement = ray.util.placement_group([{"CPU": 0.1}])
+ray.get(placement.ready())
+print("the end")
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    cluster = RayCluster()
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Store:
+    return open_store(resolve((tmp_path / "archive").as_uri(), Upstream(), {}))
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert value, "it did not come true in time"
+    return value
+
+
+def collector(tmp_path: Path, cluster: RayCluster, store: Store, *flags: str) -> CollectorProcess:
+    return CollectorProcess(
+        tmp_path / "collector",
+        store.url,
+        f"--ray-tmp-root={cluster.root}",
+        f"--ray-dashboard-address={cluster.dashboard}",
+        "--poll-interval=2s",
+        *flags,
+    )
+
+
+def opened(store: Store, session: str) -> SessionFiles:
+    (found,) = [entry for entry in read_catalog(store).sessions if entry.name == session]
+    return list_session(store, found)
+
+
+def task_attempts(events: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    payloads = ("taskDefinitionEvent", "actorTaskDefinitionEvent", "taskLifecycleEvent")
+    return {
+        (base64.b64decode(event[name]["taskId"]).hex(), event[name].get("taskAttempt", 0))
+        for event in events
+        for name in payloads
+        if name in event
+    }
+
+
+def read_events(store: Store, files: SessionFiles) -> list[dict[str, Any]]:
+    problems: list[Problem] = []
+    events = [json.loads(raw) for raw in events_of(store, files, problems)]
+    assert problems == []
+    return events
+
+
+def on_disk(session: Path) -> dict[str, bytes]:
+    files = (path for path in (session / "logs").rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(session / "logs")): path.read_bytes() for path in files}
+
+
+def in_bucket(store: Store, files: SessionFiles, node: str) -> dict[str, bytes]:
+    logs = files.logs(store)
+    found = {log.name: b"".join(logs.open(log).stream()) for log in logs.list(node)}
+    assert logs.problems == []
+    return found
+
+
+def assert_logs_equal(bucket: dict[str, bytes], disk: dict[str, bytes]) -> None:
+    wanted = {name for name, body in disk.items() if body or not name.startswith("events/event_CORE_WORKER_")}
+    assert wanted - set(bucket) == set()
+    different = {name: (bucket[name][-300:], disk[name][-300:]) for name in wanted if bucket[name] != disk[name]}
+    assert different == {}
+
+
+def test_a_whole_life_with_two_nodes_is_kept(tmp_path: Path, cluster: RayCluster, archive: Store) -> None:
+    head = collector(tmp_path, cluster, archive, "--role=Head")
+    worker = CollectorProcess(
+        tmp_path / "worker", archive.url, f"--ray-tmp-root={cluster.root}", "--enable-log-collector=false"
+    )
+    with head, worker:  # both listen before there is a Ray
+        cluster.start_head(head.port)
+        cluster.start_node(worker.port)
+        session = cluster.session
+        until(lambda: any(entry.name == session.name for entry in read_catalog(archive).sessions))
+        cluster.submit(JOB, head.port, submission_id="first")
+        head.kill9()  # the collector restarts under a running Ray
+        head.start()
+        cluster.submit(JOB, head.port, submission_id="second")
+        tasks, actors, nodes = cluster.list("tasks"), cluster.list("actors"), cluster.list("nodes")
+        until(lambda: any("jobs" in key for key in opened(archive, session.name).endpoints))
+        time.sleep(3)  # Ray's workers report every second
+        cluster.end()
+        head.end()
+        worker.end()
+
+    files = opened(archive, session.name)
+    events = read_events(archive, files)
+    assert {(row["task_id"], row["attempt_number"]) for row in tasks} - task_attempts(events) == set()
+    defined = {
+        base64.b64decode(e["actorDefinitionEvent"]["actorId"]).hex() for e in events if "actorDefinitionEvent" in e
+    }
+    assert {row["actor_id"] for row in actors} - defined == set()
+    assert {row["node_id"] for row in nodes} == {file.key.node for file in files.event_files}
+    assert files.generations == {Generation.C}
+
+    (head_node,) = [row["node_id"] for row in nodes if row["is_head_node"]]
+    assert_logs_equal(in_bucket(archive, files, head_node), on_disk(session))
+    assert files.tail_bundles == (), "superseded by whole files"
+
+    endpoints = {name: archive.get(stored.key) for name, stored in files.endpoints.items()}
+    assert json.loads(endpoints["restful__api__v0__cluster_metadata"])["data"]["rayVersion"]
+    assert {job["submission_id"] for job in json.loads(endpoints["restful__api__jobs"])} == {"first", "second"}
+    groups = json.loads(endpoints["restful__api__v0__placement_groups?detail=1&limit=10000"])
+    assert len(groups["data"]["result"]["result"]) == 2
+
+    ledgers = {json.loads(archive.get(found.key))["role"]: found.key for found in archive.list("history-ledger")}
+    assert set(ledgers) == {"head", "worker"}
+    account = json.loads(archive.get(ledgers["head"]))
+    assert account["ended"] == "graceful"
+    assert account["events"]["dropped_by_ray"] == 0
+    assert account["logs"]["left"] == 0
+    assert account["logs"]["bytes_uploaded"] <= 2.2 * account["logs"]["bytes_seen"]
+
+
+def test_sudden_deaths_leave_all_but_the_last_moment(tmp_path: Path, cluster: RayCluster, archive: Store) -> None:
+    with collector(tmp_path, cluster, archive, "--role=Head") as head:
+        cluster.start_head(head.port)
+        first = cluster.session
+        cluster.submit(JOB, head.port, submission_id="first")
+        first_tasks = cluster.list("tasks")
+        time.sleep(2)
+        cluster.kill()  # everything of Ray at once, as when its container is out of memory
+        time.sleep(1)
+        cluster.start_head(head.port)  # a new session under the running collector
+        second = cluster.session
+        assert second.name != first.name
+        cluster.submit(JOB, head.port, submission_id="second")
+        second_tasks = cluster.list("tasks")
+        before = on_disk(second)
+        time.sleep(3)
+        until(lambda: (head.folder / "data" / "logs" / f"{first.name}.finished").exists())
+        head.kill9()  # and now machine and all
+        cluster.kill()
+
+    for session, tasks in ((first, first_tasks), (second, second_tasks)):
+        attempts = task_attempts(read_events(archive, opened(archive, session.name)))
+        assert {(row["task_id"], row["attempt_number"]) for row in tasks} - attempts == set()
+
+    files = opened(archive, first.name)
+    (node,) = {file.key.node for file in files.event_files}
+    assert_logs_equal(in_bucket(archive, files, node), on_disk(first))
+
+    files = opened(archive, second.name)
+    (node,) = {file.key.node for file in files.event_files}
+    stitched, disk = in_bucket(archive, files, node), on_disk(second)
+    assert files.tail_bundles
+    for name, body in before.items():
+        kept = stitched.get(name, b"")
+        assert disk[name].startswith(kept), f"{name} is not a part of the file on disk"
+        assert len(kept) >= len(body), f"{name} lost bytes that were written 3 s before the death"
