@@ -2,7 +2,8 @@
 
 It keeps apart what programs see (the page cache) and what would survive a power cut:
 * written bytes and lengths survive when their file was synced, names when the directory was synced;
-* at a power cut any subset of the unsynced operations has reached the disk, each write torn anywhere or with holes;
+* at a power cut any subset of the unsynced operations has reached the disk, each write torn anywhere or with
+  holes, where the bytes from before stay (zeros behind the end of the file);
 * a file sync that fails has written some of the changes and forgotten the rest, as Linux does: a later sync that
   succeeds does not write them;
 * a kill ends the program and keeps the page cache, so that a power cut may still take it later.
@@ -57,22 +58,24 @@ class File:
         """Some of the unsynced changes reach the disk, the rest is forgotten."""
         for change in self.unsynced:
             if chance.random() < 0.6:
-                _torn(change, chance).apply(self.durable)
+                for part in _torn(change, chance):
+                    part.apply(self.durable)
         self.unsynced.clear()
 
 
-def _torn(change: Change, chance: random.Random) -> Change:
-    """The change as it may reach the disk: whole, only its start, or with a hole of zeros."""
+def _torn(change: Change, chance: random.Random) -> list[Change]:
+    """The change as it may reach the disk: whole, only its start, or with a hole that keeps what was there before."""
     if not change.data:
-        return change
+        return [change]
     kind = chance.randrange(3)
     if kind == 0:
-        return change
+        return [change]
     start = chance.randrange(len(change.data))
-    if kind == 1:
-        return Change(change.offset, change.data[:start])
-    end = chance.randint(start, len(change.data))
-    return Change(change.offset, change.data[:start] + bytes(end - start) + change.data[end:])
+    parts = [Change(change.offset, change.data[:start])]
+    if kind == 2:
+        end = chance.randint(start, len(change.data))
+        parts.append(Change(change.offset + end, change.data[end:]))
+    return parts
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class SimulatedDisk(Disk):
         self._enter("read")
         return bytes(self._handles[handle].seen[offset : offset + length])
 
-    def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
+    def write(self, handle: int, offset: int, buffers: Sequence[bytes | memoryview]) -> int:
         file = self._handles[handle]
         data = b"".join(buffers)
         if self.chance.random() < 0.2:
@@ -179,12 +182,12 @@ class SimulatedDisk(Disk):
         try:
             self._enter("write")
         except BaseException:
-            file.change(Change(len(file.seen), data[: self.chance.randint(0, len(data))]))
+            file.change(Change(offset, data[: self.chance.randint(0, len(data))]))
             raise
-        room = max(0, self.capacity - self.used)
+        room = len(file.seen) - offset + max(0, self.capacity - self.used)
         if room == 0:
             self._raise(errno.ENOSPC)
-        file.change(Change(len(file.seen), data[:room]))
+        file.change(Change(offset, data[:room]))
         return min(len(data), room)
 
     def truncate(self, handle: int, length: int) -> None:

@@ -254,5 +254,7 @@ class LogsOfANode(RuleBasedStateMachine):
                 ), (content.names, content.shipped, [(name, len(data)) for name, data in readable])
 
 
-LogsOfANode.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None, report_multiple_bugs=False)
+LogsOfANode.TestCase.settings = settings(
+    max_examples=200, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+)
 TestLogsOfANode = LogsOfANode.TestCase

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ray_history.collector import spool as spool_module
 from ray_history.collector.spool import Disk, Pending, Segment, Spool, SpoolFull
+from ray_history.collector.spool import segment as segment_format
 
 from .simulated_disk import OPERATIONS, Ended, SimulatedDisk
 
@@ -592,6 +592,44 @@ def test_no_sequence_repeats_when_power_goes_after_a_segment_could_not_be_made()
         assert newest.created_ns > 5_000
 
 
+@pytest.mark.parametrize("ship_first", [True, False])
+def test_no_sequence_repeats_when_power_goes_after_opening_failed_and_was_tried_again(ship_first: bool) -> None:
+    for operations, skip, seed in itertools.product(range(6), range(2), range(40)):
+        disk = SimulatedDisk(seed)
+        spool = Spool(Path("/spool"), disk=disk, clock=lambda: 5_000)
+        spool.append([b"one"])
+        spool.seal()
+        if ship_first:
+            ship(spool)
+        disk.end_program_after(operations)
+        with suppress(Ended):
+            spool.append([b"two"])
+        disk.kill()
+        disk.fail("fsync", errno.EIO, skip)
+        with pytest.raises(OSError, match="Input/output error"):
+            Spool(Path("/spool"), disk=disk)
+        spool = Spool(Path("/spool"), disk=disk, clock=lambda: 5_000)
+        last = max([(1, 5_000), *((segment.sequence, segment.created_ns) for segment in spool.sealed())])
+        ship(spool)
+        disk.cut_power()
+        spool = Spool(Path("/spool"), disk=disk, clock=lambda: 3)
+        spool.append([b"three"])
+        spool.seal()
+        newest = spool.sealed()[-1]
+        assert newest.sequence > last[0]
+        assert newest.created_ns > last[1]
+
+
+def test_opening_on_a_full_disk_offers_what_is_there() -> None:
+    disk = SimulatedDisk()
+    Spool(Path("/spool"), disk=disk).append([b"one"])
+    disk.capacity = disk.used
+    disk.kill()
+    spool = Spool(Path("/spool"), disk=disk)
+    assert ship(spool) == [b"one"]
+    assert disk.failed == 0
+
+
 def test_a_segment_someone_deleted_can_be_removed(tmp_path: Path) -> None:
     with closing(Spool(tmp_path, segment_bytes=1)) as spool:
         spool.append([b"one"])
@@ -653,7 +691,7 @@ def test_a_closed_spool_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_body_larger_than_the_format_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "MAX_BODY", 10)
+    monkeypatch.setattr(segment_format, "MAX_BODY", 10)
     with closing(Spool(tmp_path)) as spool:
         with pytest.raises(ValueError, match="11 bytes"):
             spool.append([bytes(11)])

@@ -47,6 +47,7 @@ class Follower:
         self.scanned = False
         self.unsent: set[Followed] = set(positions.files.values())
         """Files that may have bytes to ship; after a start all, so that each is known again by its bytes first."""
+        self.unreadable: set[Identity] = set()
         self.problems: list[str] = []
 
     def scan(self) -> ScanResult:
@@ -74,6 +75,11 @@ class Follower:
         file.streams, file.whole, file.mark = [], None, Mark()
         file.born, file.size = file.name, size
         self.unsent.add(file)
+
+    def cannot_read(self, file: Followed, error: OSError) -> None:
+        """This user may not read it, or the disk is broken: the file is left out, and tried again."""
+        self.unreadable.add(file.identity)
+        self.report(f"log {file.name} cannot be read: {error.strerror}")
 
     def report(self, problem: str) -> None:
         """Tell once what could not be read."""

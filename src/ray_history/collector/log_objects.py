@@ -56,6 +56,8 @@ class Objects:
         self._session, self._node = session, node
         self._positions = positions
         self.standing: dict[str, Standing] = {}
+        self.reserved: set[str] = set()
+        """Names something is on its way to."""
         self._doubtful: set[str] = set()
         self._changed = False
 
@@ -143,7 +145,7 @@ class Objects:
         moment = datetime.fromtimestamp(until_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
         for number in count(1):
             kept = f"{name}.until-{moment}" + (f"-{number}" if number > 1 else "")
-            if kept in self._positions.names:
+            if kept in self._positions.names or kept in self.reserved:
                 continue
             there = self.at(kept)
             if there is None or there.stale:
@@ -151,15 +153,6 @@ class Objects:
             if there.owner is None and there.size == size and self.begins(kept, size, content):
                 return kept, True
         raise AssertionError("unreachable")
-
-    def keep(self, name: str) -> None:
-        """Copy what is nobody's to a name where nothing will overwrite it."""
-        there = self.standing[name]
-        kept, done = self.keep_name(name, there.until_ns, there.size, self.content(name))
-        if not done:
-            self.copy(name, kept)
-        self.take(kept, Standing(there.size, None, None, there.until_ns))
-        self.forsake(name)
 
     def forsake(self, name: str) -> None:
         """The content stands elsewhere now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..archive.stores import ObjectInfo
 from ..archive.tails import Entry, Tail
@@ -23,25 +23,32 @@ from .log_tree import Descriptors, Vanished, read_at
 class Recovery:
     """Done once, before anything is written."""
 
-    def __init__(self, positions: Positions, bundles: Bundles, objects: Objects, descriptors: Descriptors) -> None:
+    def __init__(
+        self,
+        positions: Positions,
+        bundles: Bundles,
+        objects: Objects,
+        descriptors: Descriptors,
+        renew: Callable[[Followed, int], None],
+    ) -> None:
         self._positions = positions
         self._bundles = bundles
         self._objects = objects
         self._descriptors = descriptors
+        self._renew = renew
 
     def run(self) -> list[str]:
-        """Catch up; returns what could not be read. Changes nothing when the store fails."""
+        """Catch up; returns what could not be read. Can be repeated when the store fails."""
         bundles = self._bundles.list()
         objects = self._objects.list()
         unknown = [info for sequence, info in bundles.items() if sequence >= self._positions.next_sequence]
         files, tails = self._bundles.tails(unknown)
         standing = {name: self._standing(name, info) for name, info in objects.items()}
         self._objects.standing = standing
-        confirmed = {
-            holder: self._is_confirmed(holder) for holder in self._positions.holders() if holder.whole is not None
-        }
-        for holder, is_there in confirmed.items():
-            self._confirm(holder, is_there)
+        self._renew_changed()
+        confirmed = [(holder, self._confirmed(holder)) for holder in self._positions.holders()]
+        for holder, size in sorted(confirmed, key=lambda item: item[1] is None):
+            self._confirm(holder, size)
         self._bundles.adopt(bundles, tails)
         self._adopt_streams(tails, bundles)
         self._positions.save()
@@ -55,31 +62,52 @@ class Recovery:
         stale = bool(info.etag) and positions.leftovers.get(name) == info.etag
         return Standing(info.size, info.etag, None, until, known=False, stale=stale)
 
-    def _is_confirmed(self, holder: Followed | Former) -> bool:
-        """Whether the object the state file tells of is this file's."""
+    def _confirmed(self, holder: Followed | Former) -> int | None:
+        """How much of the object the state file tells of is this file's; None when it is another's, or unknown."""
         whole = holder.whole
         there = self._objects.standing.get(whole.name) if whole else None
-        if whole is None or there is None or there.size != whole.size:
-            return False
-        if whole.etag is not None or isinstance(holder, Former):
-            return whole.etag is not None and whole.etag == there.etag
+        if whole is None or there is None:
+            return None
+        if whole.etag is not None and whole.etag == there.etag and whole.size == there.size:
+            return there.size
+        if isinstance(holder, Former):
+            return None
         try:
             descriptor = self._descriptors.get(holder.identity, holder.name)
             size = os.fstat(descriptor).st_size
-            return self._objects.begins(whole.name, size, lambda start, end: read_at(descriptor, start, end))
+            same = self._objects.begins(whole.name, size, lambda start, end: read_at(descriptor, start, end))
         except (Vanished, OSError):
-            return False
+            return None
+        return there.size if same else None
 
-    def _confirm(self, holder: Followed | Former, is_there: bool) -> None:
-        assert holder.whole is not None  # noqa: S101 - only such holders are asked about
-        if is_there:
-            there = self._objects.standing[holder.whole.name]
+    def _confirm(self, holder: Followed | Former, size: int | None) -> None:
+        whole = holder.whole
+        if whole is None:
+            return
+        there = self._objects.standing.get(whole.name)
+        if there is not None and size is not None:
             there.owner, there.known, there.stale = holder, True, False
+            mtime_ns = whole.mtime_ns if size == whole.size else 0
+            holder.whole = Whole(whole.name, size, mtime_ns, there.etag)
             return
         holder.whole = None
-        if isinstance(holder, Followed):  # what stood in the object must be shipped again
-            for stream in holder.streams:
-                stream.sent = 0
+        if isinstance(holder, Former):
+            if there is not None and there.owner is None:  # it may be its own, overwritten once more before the end
+                there.owner, there.stale = holder, False
+                holder.whole = Whole(whole.name, there.size, whole.mtime_ns, there.etag)
+            return
+        for stream in holder.streams:  # what stood in the object must be shipped again
+            stream.sent = 0
+
+    def _renew_changed(self) -> None:
+        """Files that were written anew while nobody looked, before anything of the archive is taken for theirs."""
+        for file in list(self._positions.files.values()):
+            try:
+                descriptor = self._descriptors.get(file.identity, file.name)
+                if not file.mark.is_on(descriptor):
+                    self._renew(file, file.size)
+            except (Vanished, OSError):
+                continue
 
     # Bundles
 

@@ -53,6 +53,15 @@ class SessionLogs:
             self._ship(self._current)
         self._finish_ended()
 
+    def ship_now(self) -> None:
+        """What was written up to now, without waiting for the interval."""
+        self._due = 0.0
+        session = self._node.current()
+        if session is not None:
+            self._follow(session)
+        if self._current is not None:
+            self._ship(self._current)
+
     def finish(self, deadline: float) -> bool:
         """At exit: everything that is left of the current session, within the deadline; True when nothing is left."""
         session = self._node.current()

@@ -46,7 +46,7 @@ class Finish:
     """What a finish brought to an end."""
 
     complete: bool
-    """Every file stands whole in the archive and no bundle is left."""
+    """Every file that can be read stands whole in the archive and no bundle is left."""
     files_left: int
     bytes_left: int
     """That are not in the archive at all, neither whole nor in tails."""
@@ -140,6 +140,7 @@ class LogShipper:
         failures: list[str] = []
         for _ in range(_ROUNDS if final else 1):
             self.scan()
+            self._following.unreadable.clear()
             failures += self._finish_round(deadline)
             if failures or time.monotonic() >= deadline:
                 break
@@ -172,7 +173,7 @@ class LogShipper:
 
     def _summary(self, failures: tuple[str, ...]) -> Finish:
         files = [*self._positions.files.values(), *self._positions.gone.values()]
-        left = [file for file in files if _is_wanted(file)]
+        left = [f for f in files if _is_wanted(f) and f.identity not in self._following.unreadable]
         bytes_left = sum(max(0, file.size - file.stored) for file in left)
         complete = not left and not self._positions.formers and not self._bundles.count
         return Finish(
@@ -188,7 +189,7 @@ class LogShipper:
             return
         if not self._following.scanned:
             self.scan()
-        recovery = Recovery(self._positions, self._bundles, self._objects, self._descriptors)
+        recovery = Recovery(self._positions, self._bundles, self._objects, self._descriptors, self._following.renew)
         for problem in recovery.run():
             self._following.report(problem)
         self._recovered = True
@@ -217,7 +218,7 @@ class LogShipper:
         except (Vanished, Interrupted):
             return
         except OSError as error:
-            self._following.report(f"log {file.name} cannot be read: {error.strerror}")
+            self._following.cannot_read(file, error)
 
     def _ship_open(self, file: Followed, descriptor: int, writers: dict[str, Followed]) -> None:
         if not file.mark.is_on(descriptor):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -171,8 +172,10 @@ class Descriptors:
     def _open(self, identity: Identity, name: str) -> int:
         try:
             descriptor = os.open(os.path.join(self._root, disk_path(name)), _OPEN)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Vanished(name) from error
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: a link stands there now
+                raise Vanished(name) from error
+            raise
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) != identity or not stat.S_ISREG(status.st_mode):
             os.close(descriptor)

@@ -2,28 +2,24 @@
 
 What a name's object holds is brought to safety before another file's content replaces it, or hides it by newer tails:
 * its file was renamed: it is stored under its new name first, by a copy inside the store when the object is complete;
-* its file is gone: it is kept as `<name>.until-<time of its last write>`;
-* its file was truncated or deleted with bytes in tails only: whole object and tails are put together, as a reader of
-  the archive would, and kept under that name too (under its own when no other file has it).
+* its file is gone, or was truncated: see `log_keeping`.
 """
 
 from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from os import fstat
 from typing import Protocol
 
-import msgspec
-
 from ..archive.errors import ArchiveError
-from ..archive.log_files import LogFile
 from ..archive.stores.cloud import PART_SIZE
 from .log_bundles import Bundles
+from .log_keeping import Keeping
 from .log_objects import SAMPLE, Interrupted, Objects, Standing, chunks
 from .log_positions import EDGE, HEAD, Followed, Former, Mark, Positions, Stream, Whole
 from .log_tree import Descriptors, Vanished, read_at
@@ -39,6 +35,9 @@ class Following(Protocol):
 
     def renew(self, file: Followed, size: int) -> None:
         """Another content, of this size, stands behind this inode."""
+
+    def cannot_read(self, file: Followed, error: OSError) -> None:
+        """The file is there and cannot be read."""
 
     def report(self, problem: str) -> None:
         """Something could not be read."""
@@ -75,6 +74,7 @@ class Wholes:
         self._objects = objects
         self._descriptors = descriptors
         self._following = following
+        self._keeping = Keeping(positions, bundles, objects, following.report, self._check)
         self._moving: set[Followed] = set()
         self._running: dict[Future[Mark | None], _Job] = {}
         self._outcome = Outcome()
@@ -109,7 +109,7 @@ class Wholes:
                 outcome.left += 1
                 continue
             with self._counted():
-                self.keep_former(former)
+                self._keeping.keep_former(former)
         return outcome
 
     # Names
@@ -125,7 +125,7 @@ class Wholes:
             return
         self._drain()
         there = self._objects.standing[name]
-        if not there.known and self._is_begin_of(name, file, descriptor):
+        if not there.known and there.owner is None and self._is_begin_of(name, file, descriptor):
             there.known, there.owner = True, file
             if file.whole is not None and self.is_owned(file.whole.name, file):
                 self._objects.forsake(file.whole.name)
@@ -135,11 +135,11 @@ class Wholes:
             return
         owner = there.owner
         if isinstance(owner, Former):
-            self.keep_former(owner)
+            self._keeping.keep_former(owner)
         elif owner is not None and owner not in self._moving:
             self._settle(owner)
         if self.is_occupied(name, file):
-            self._keep_copy(name)
+            self._keeping.keep_object(name)
         self._positions.save_soon()
 
     def is_owned(self, name: str, file: Followed) -> bool:
@@ -148,76 +148,6 @@ class Wholes:
 
     def _is_begin_of(self, name: str, file: Followed, descriptor: int) -> bool:
         return self._objects.begins(name, file.size, lambda start, end: read_at(descriptor, start, end))
-
-    def _keep_copy(self, name: str) -> None:
-        """Nobody's object, or that of a file that cannot be stored under its own name now (a circle of names)."""
-        there = self._objects.standing[name]
-        owner = there.owner
-        if owner is None:
-            self._objects.keep(name)
-            return
-        until = owner.mtime_ns
-        kept, done = self._objects.keep_name(name, until, there.size, self._objects.content(name))
-        if not done:
-            self._objects.copy(name, kept)
-        self._objects.take(kept, Standing(there.size, None, owner))
-        self._objects.forsake(name)
-        if owner.whole is not None:
-            owner.whole = msgspec.structs.replace(owner.whole, name=kept, etag=None)
-
-    def keep_former(self, former: Former) -> None:
-        """Store what is left of a file that is no more in one object."""
-        whole, name = former.whole, former.name
-        extent = max((stream.extent for stream in former.streams), default=0)
-        if whole is not None and whole.size >= extent:
-            self._objects.release(whole.name, former.mtime_ns)
-            self._forget(former)
-            return
-        files, tails = self._bundles.tails_of(former.streams)
-        if tails:  # else a whole object had them, before an older state file came back
-            begin = whole.name if whole else name
-            there = self._objects.at(begin)
-            usable = there is not None and not there.stale and (whole is not None or there.owner is None)
-            info = self._objects.info(begin) if usable else None
-            reader = files.open(LogFile("", name, 0, None, info, tuple(tails)))
-            if reader.gaps:
-                self._following.report(f"log {name} is kept without {len(reader.gaps)} ranges that are not there")
-            target, done = self._target(former, reader.size, reader.read)
-            if not done:
-                size = self._objects.upload(target, self._checked(reader.stream()))
-                self._positions.counters.bytes_uploaded += size
-                self._positions.counters.whole_uploads += 1
-            self._objects.take(target, Standing(reader.size))
-            if whole is not None and whole.name != target:
-                if reader.gaps:  # it may be another file's
-                    self._objects.release(whole.name, former.mtime_ns)
-                else:
-                    self._objects.forsake(whole.name)
-            self._objects.release(target, former.mtime_ns)
-        elif whole is not None:
-            self._objects.release(whole.name, former.mtime_ns)
-        self._forget(former)
-
-    def _target(self, file: Former | Followed, size: int, content: Callable[[int, int], bytes]) -> tuple[str, bool]:
-        """Where a file that is no more is kept, and whether it stands there already."""
-        there = self._objects.at(file.name)
-        newest = self._bundles.newest(file.name)
-        own = not newest or any((s.path, s.generation) == (file.name, newest) for s in file.streams)
-        if own and file.name not in self._positions.names:
-            if there is None or there.stale or there.owner is file:
-                return file.name, False
-            if there.owner is None and there.size == size and self._objects.begins(file.name, size, content):
-                return file.name, True
-        return self._objects.keep_name(file.name, file.mtime_ns, size, content)
-
-    def _forget(self, former: Former) -> None:
-        self._positions.formers.remove(former)
-        self._positions.save_soon()
-
-    def _checked(self, source: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in source:
-            self._check()
-            yield chunk
 
     # One file
 
@@ -239,7 +169,7 @@ class Wholes:
                 return None
             except OSError as error:
                 self._outcome.left += 1
-                self._following.report(f"log {file.name} cannot be read: {error.strerror}")
+                self._following.cannot_read(file, error)
                 return None
             if not same or status.st_size < file.reach:
                 self._following.renew(file, status.st_size)
@@ -250,7 +180,7 @@ class Wholes:
                 return None
             target, done = file.name, False
             if gone:
-                target, done = self._target(file, file.size, lambda start, end: read_at(descriptor, start, end))
+                target, done = self._keeping.target(file, file.size, lambda start, end: read_at(descriptor, start, end))
             else:
                 self._moving.add(file)
                 try:
@@ -263,6 +193,8 @@ class Wholes:
                 self._outcome.left += 1
                 return None
             source = target if done else self._complete_object(file)
+            self._objects.reserved.add(target)
+            resources.callback(self._objects.reserved.discard, target)
             return _Job(file, target, descriptor, file.size, file.mtime_ns, source, resources.pop_all())
 
     def _drop_if_stored(self, file: Followed) -> bool:

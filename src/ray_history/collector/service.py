@@ -20,12 +20,12 @@ import msgspec
 from .. import __version__
 from ..archive.errors import ArchiveError
 from ..archive.stores import Store
-from . import agent_metrics
+from .bookkeeping import Bookkeeper
 from .dashboard import Dashboard
 from .destination import Destination
 from .event_shipping import EventShipper
 from .intake import GroupCommit, Intake
-from .ledger import UNKNOWN_SESSION, Ledger, SessionLedger
+from .ledger import Ledger
 from .log_sessions import SessionLogs
 from .pages import pages
 from .polling import Poller
@@ -35,10 +35,6 @@ from .spool import Spool
 
 journal = logging.getLogger(__name__)
 
-LEDGER_INTERVAL = 30.0
-"""Seconds between ledgers while something changes: three puts per push interval stay three."""
-HEARTBEAT = 300.0
-"""Seconds between ledgers when nothing changes."""
 QUIET = 2.0
 """Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
 _TICK = 0.25
@@ -67,13 +63,13 @@ class Collector:
         self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
         self._events = EventShipper(self._spool, self._destination, self._ledger, self, compress=settings.compress)
         self._logs = SessionLogs(self._destination, self.node, self._ledger, settings)
+        self._books = Bookkeeper(
+            self._destination, self.node, self._ledger, self.intake, role="head" if settings.head else "worker"
+        )
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._marked: set[str] = set()
-        self._published: dict[str, tuple[float, bytes]] = {}
-        self._ledger_due = 0.0
-        self._counted = {"duplicated": 0, "refused": 0}
         self._store_error = "not tried yet"
         self._store_failures = 0
         self._ever_reached = False
@@ -115,21 +111,32 @@ class Collector:
         """Store the last things within the grace period; True when nothing is left."""
         deadline = time.monotonic() + self._settings.shutdown_grace
         self._stop.set()
-        self._ask_agent()
         final_poll = threading.Thread(target=self._final_poll, args=(deadline,), name="final poll", daemon=True)
         final_poll.start()
-        self._until_quiet(deadline)
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        final_poll.join(max(0.0, deadline - 2 - time.monotonic()))
-        all_stored = self._ship_rest(deadline)
+        loops_ended = self._join(self._threads, deadline - self._settings.shutdown_grace / 2)
+        if loops_ended:
+            with self._told("asking the agent"):
+                self._books.ask_agent()
+            self._ship_rest()
+            self._ship_tails()
+            self._until_quiet(deadline)
+        self._join([final_poll], deadline - 3)
+        if not loops_ended:  # the store does not answer, and two threads must not ship the same
+            return False
+        all_stored = self._ship_rest()
         if self._settings.logs:
-            with self._told("storing the logs"):
+            with self._told("storing the logs") as outcome:
                 all_stored &= self._logs.finish(deadline - 1)
-        all_stored &= self._ship_rest(deadline)
-        with self._told("storing the ledger"):
-            self._publish(ended="graceful" if all_stored else None, last=True)
-        return all_stored
+            all_stored &= outcome.succeeded
+        all_stored &= self._ship_rest()
+        with self._told("storing the ledger") as outcome:
+            self._books.publish_last(all_stored=all_stored)
+        return all_stored and outcome.succeeded
+
+    def _join(self, threads: list[threading.Thread], deadline: float) -> bool:
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
     def _until_quiet(self, deadline: float) -> None:
         """Ray was told to stop when we were: its last events and log lines come until it is gone and quiet."""
@@ -140,12 +147,17 @@ class Collector:
                 return
             time.sleep(_TICK)
 
-    def _ship_rest(self, deadline: float) -> bool:
+    def _ship_rest(self) -> bool:
         with self._told("storing the last events"):
-            if time.monotonic() < deadline:
-                self._spool.seal()
-                self._events.ship_all()
+            self._reach_store()
+            self._spool.seal()
+            self._events.ship_all()
         return self._spool.pending.bodies == 0
+
+    def _ship_tails(self) -> None:
+        if self._settings.logs:
+            with self._told("storing the last log lines"):
+                self._logs.ship_now()
 
     # Loops ------------------------------------------------------------------------------------------------------------
 
@@ -159,7 +171,7 @@ class Collector:
                 if self._oldest_age() >= self._settings.events_interval:
                     self._spool.seal()
                 self._events.ship_all()
-                self._publish()
+                self._books.publish()
             backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
 
@@ -221,62 +233,6 @@ class Collector:
             if self._store_failures:
                 journal.info("%s works again", doing)
             self._store_error = ""
-
-    # Accounts ---------------------------------------------------------------------------------------------------------
-
-    def _publish(self, *, ended: str | None = None, last: bool = False) -> None:
-        """Put each session's ledger into the archive when it changed, or when a sign of life is due."""
-        if time.monotonic() < self._ledger_due and not last:
-            return
-        self._count_intake()
-        if not last:
-            self._ask_agent()
-        current = self.node.current()
-        for name, account in list(self._ledger.book.sessions.items()):
-            if name == UNKNOWN_SESSION or not account.node:
-                continue
-            live = current is not None and current.name == name
-            if live:
-                account.ended = ended
-            self._put_ledger(name, account, live=live and not last)
-            self._ledger_due = time.monotonic() + LEDGER_INTERVAL
-        self._ledger.forget({current.name} if current else set())
-
-    def _put_ledger(self, name: str, account: SessionLedger, *, live: bool) -> None:
-        account.role = "head" if self._settings.head else "worker"
-        account.collector = __version__
-        account.written = account.alive_until = 0.0
-        content = msgspec.json.encode(account)
-        when, stored = self._published.get(name, (float("-inf"), b""))
-        if content == stored and not (live and time.monotonic() - when >= HEARTBEAT):
-            return
-        account.written = time.time()
-        account.alive_until = account.written + (HEARTBEAT + 2 * LEDGER_INTERVAL if live else 0)
-        self._store.put(self._destination.ledger(name, account.node), msgspec.json.encode(account))
-        self._published[name] = (time.monotonic(), content)
-        self._ledger.save()
-
-    def _count_intake(self) -> None:
-        """Duplicates and refusals are told apart by session only as well as time allows: the current one has them."""
-        now = {"duplicated": self.intake.duplicated, "refused": sum(self.intake.refused.values())}
-        session = self.current_session()
-        if now == self._counted or session is None:
-            return
-        with self._ledger.lock:
-            account = self._ledger.session(session).events
-            account.received += now["duplicated"] - self._counted["duplicated"]
-            account.duplicated += now["duplicated"] - self._counted["duplicated"]
-            account.refused_batches += now["refused"] - self._counted["refused"]
-        self._counted = now
-
-    def _ask_agent(self) -> None:
-        """How many events Ray's own agent dropped; asking leaves a line in the agent's log, so not at the very end."""
-        session = self.node.current()
-        node = self.node.node_id(session) if session else None
-        port = self.node.metrics_port(session, node) if session and node else None
-        found = agent_metrics.scrape(port, timeout=2.0) if port else None
-        if session is not None and found is not None and found.lost is not None:
-            self._ledger.session(session.name).events.dropped_by_ray = found.lost
 
     def status(self) -> dict[str, Any]:
         """The collector as it is now."""

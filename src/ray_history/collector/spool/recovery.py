@@ -1,0 +1,92 @@
+"""What an earlier process left in the directory: all of it read once and checked.
+
+Only what that process acknowledged is known to be durable. It may have been killed before it synced the rest, or its
+sync failed, and then ours would succeed for nothing. So before anything is offered for shipping or deleted, the header
+that carries sequence and creation time is written again: the same bytes in their place, which needs no space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .disk import Disk, opened, write_all
+from .segment import (
+    HEADER_SIZE,
+    NAME,
+    NotWhole,
+    Segment,
+    aside,
+    damage_text,
+    header,
+    is_zero,
+    read_bodies,
+    read_header,
+    record_size,
+)
+
+
+@dataclass(slots=True)
+class Found:
+    """Where the next process counts on."""
+
+    sealed: dict[int, Segment] = field(default_factory=dict)
+    emptied: dict[int, Segment] = field(default_factory=dict)
+    damaged: set[int] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    mark: int = -1
+    next_sequence: int = 1
+    last_created_ns: int = 0
+    size: int = 0
+
+
+def recover(disk: Disk, folder: int, directory: Path) -> Found:
+    found = Found()
+    for name, size in sorted(disk.listdir(directory).items()):
+        found.size += size
+        path = directory / name
+        match = NAME.fullmatch(name)
+        if match is None:
+            found.problems.append(f"{path} is not a file of the spool; it is left alone, and counts as used space")
+            continue
+        found.next_sequence = max(found.next_sequence, int(match[1]) + 1)
+        if match[2]:
+            found.problems.append(f"{path} was kept aside earlier ({size} bytes); delete it when it is of no use")
+            with opened(disk, path) as handle:
+                found.last_created_ns = max(found.last_created_ns, read_header(disk, handle) or 0)
+        else:
+            _recover_segment(disk, found, int(match[1]), path, size)
+    mark = found.sealed.get(found.mark) or found.emptied.get(found.mark)
+    if mark is not None:
+        with opened(disk, mark.path) as handle:
+            write_all(disk, handle, 0, [header(mark.created_ns)])
+            disk.fsync(handle)
+    disk.fsync(folder)
+    return found
+
+
+def _recover_segment(disk: Disk, found: Found, sequence: int, path: Path, size: int) -> None:
+    end, records, damage = HEADER_SIZE, 0, None
+    with opened(disk, path) as handle:
+        created_ns = read_header(disk, handle)
+        try:
+            if created_ns is None:
+                raise NotWhole(0, torn=size < HEADER_SIZE or is_zero(disk, handle, 0))
+            for body in read_bodies(disk, handle, size):
+                end += record_size(body)
+                records += 1
+        except NotWhole as not_whole:
+            damage = not_whole
+    found.last_created_ns = max(found.last_created_ns, created_ns or 0)
+    segment = Segment(sequence, created_ns or 0, path, size, end, records)
+    if damage is not None and not damage.torn:
+        found.damaged.add(sequence)
+        found.problems.append(damage_text(segment, damage))
+        if not records:
+            disk.rename(path, aside(path))
+            return
+    elif damage is not None:
+        found.problems.append(f"{path}: an unfinished write at byte {damage.offset} of {size} is ignored")
+    (found.sealed if records else found.emptied)[sequence] = segment
+    if created_ns is not None:
+        found.mark = sequence
