@@ -31,7 +31,7 @@ bench: install
 	$(VENV)/python -m bench
 
 demo: install
-	$(VENV)/python -m bench.sample_archive .parts/demo
+	$(VENV)/python -m tests.captured .parts/demo
 	$(VENV)/ray-history sessions --details --storage file://$(CURDIR)/.parts/demo
 
 lock: install

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -118,7 +119,9 @@ def sessions(
             ", ".join(catalog.examples),
         )
     found = catalog.find(namespace, cluster, session).page(offset, limit)
-    rows = [_row(entry, list_session(store, entry) if details else None) for entry in found]
+    with ThreadPoolExecutor(16) as threads:
+        look = (lambda entry: list_session(store, entry)) if details else (lambda _: None)
+        rows = [_row(entry, files) for entry, files in zip(found, threads.map(look, found), strict=True)]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return

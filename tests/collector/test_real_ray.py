@@ -87,7 +87,6 @@ def collector(tmp_path: Path, cluster: RayCluster, store: Store, *flags: str) ->
         store.url,
         f"--ray-tmp-root={cluster.root}",
         f"--ray-dashboard-address={cluster.dashboard}",
-        "--poll-interval=2s",
         *flags,
     )
 

@@ -34,6 +34,7 @@ class Bundles:
         self._session, self._node = session, node
         self._positions = positions
         self._live: list[int] = []
+        self._highest: dict[str, int] = {}
         self._begin()
 
     # Writing
@@ -49,7 +50,13 @@ class Bundles:
 
     def goes_on(self, stream: Stream) -> bool:
         """Whether more bytes of this stream may be shipped."""
-        return stream.generation >= self.newest(stream.path)
+        return stream.generation >= max(self.newest(stream.path), self._highest.get(stream.path, 0))
+
+    def look_over(self) -> None:
+        """Note the newest generation of each path, also of those whose bundles are deleted already."""
+        self._highest.clear()
+        for stream in self._positions.streams():
+            self._highest[stream.path] = max(stream.generation, self._highest.get(stream.path, 0))
 
     def next_generation(self) -> int:
         """Larger than all there were, of any path."""

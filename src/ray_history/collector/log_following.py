@@ -42,7 +42,7 @@ class Follower:
         self._objects = objects
         self._descriptors = descriptors
         self._count_bytes = count_bytes
-        self._lines: dict[Identity, tuple[int, int]] = {}
+        self._lines: dict[Identity, tuple[int, int, int]] = {}
         self._missed: set[Identity] = set()
         self.scanned = False
         self.unsent: set[Followed] = set(positions.files.values())
@@ -183,9 +183,9 @@ class Follower:
 
     def _count_lines(self, file: Followed, budget: int) -> tuple[int, int]:
         """Lines that are not in the archive, and the bytes read to count them."""
-        counted, lines = self._lines.get(file.identity, (0, 0))
-        if counted < file.stored:
-            counted, lines = file.stored, 0
+        stored, counted, lines = self._lines.get(file.identity, (-1, 0, 0))
+        if stored != file.stored:
+            stored, counted, lines = file.stored, file.stored, 0
         read = 0
         if counted < file.size and budget > 0:
             try:
@@ -195,5 +195,5 @@ class Follower:
                 data = b""
             read = len(data)
             counted, lines = counted + read, lines + data.count(b"\n")
-            self._lines[file.identity] = (counted, lines)
+            self._lines[file.identity] = (stored, counted, lines)
         return lines + max(0, file.size - counted) // _LINE, read

@@ -177,6 +177,8 @@ class Objects:
 
     def delete_stale(self) -> None:
         stale = [name for name, there in self.standing.items() if there.stale]
+        if not stale:
+            return
         self._store.delete_many([self.key(name) for name in stale])
         for name in stale:
             del self.standing[name]

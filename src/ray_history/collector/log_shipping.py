@@ -109,6 +109,7 @@ class LogShipper:
         self._recover()
         self._wholes.deadline = deadline
         try:
+            self._bundles.look_over()
             waiting = sorted(self._following.unsent, key=lambda file: file.size - file.stored)
             writers = {s.path: f for f in waiting for s in f.streams[-1:] if self._bundles.goes_on(s)}
             for file in waiting:

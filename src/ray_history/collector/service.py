@@ -38,6 +38,8 @@ journal = logging.getLogger(__name__)
 QUIET = 2.0
 """Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
 _TICK = 0.25
+_POLL_AT_FIRST = 2.0
+"""Seconds between polls of a young session, growing to the interval: many a cluster lives for less than one."""
 _SHARE_FOR_RAY = 1 / 3
 """Of the grace period: for Ray to end; if it lives on, we were told to stop alone and the next start goes on."""
 
@@ -191,14 +193,19 @@ class Collector:
                 self._logs.tick()
 
     def _poll_dashboard(self) -> None:
-        due = 0.0
+        due, session, answered = 0.0, "", 0.0
         while not self._stop.wait(_TICK):
             current = self.node.current()
-            if current is None or not self._ever_reached or time.monotonic() < due:
+            if current is None or not self._ever_reached or (time.monotonic() < due and current.name == session):
                 continue
-            due = time.monotonic() + self._settings.poll_interval
+            if current.name != session:
+                session, answered = current.name, 0.0
+            due = time.monotonic() + _POLL_AT_FIRST
             with self._told("polling the dashboard"):
-                self._poller.poll(current.name, deadline=time.monotonic() + self._settings.poll_interval)
+                report = self._poller.poll(session, deadline=time.monotonic() + self._settings.poll_interval)
+                if report.stored or report.unchanged:
+                    answered = answered or time.monotonic()
+                    due += min(self._settings.poll_interval, (time.monotonic() - answered) / 4)
 
     def _final_poll(self, deadline: float) -> None:
         current = self.node.current()
