@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
@@ -14,6 +16,11 @@ from tests.parts.object_stand_in import GcsStandIn, OssStandIn
 from tests.parts.seaweedfs import SeaweedFS
 
 pytest_plugins = ["tests.parts.fixtures"]
+
+# Machines that land changes try the same examples every time; everybody else explores new ones.
+settings.register_profile("ci", derandomize=True, print_blob=True)
+if os.environ.get("CI") == "true":
+    settings.load_profile("ci")
 
 OpenStore = Callable[[str], Store]
 """A store below the given root, configured by the variables a user would set."""

@@ -56,6 +56,8 @@ class Keeping:
         if not (whole and sure and whole.size >= extent):
             files, tails = self._bundles.tails_of(former.streams)
             begin = self._begin(former, tails)
+            if begin is None and self._stand_somewhere(tails):
+                tails = ()
             if tails:  # else a whole object had them, before an older state file came back
                 info = self._objects.info(begin) if begin is not None else None
                 reader = files.open(LogFile("", former.name, 0, None, info, tuple(tails)))
@@ -101,6 +103,15 @@ class Keeping:
             if stitch(there.size, tails, lambda entry, name=name: self._has(name, entry)).whole_end:  # type: ignore[misc]
                 return name
         return None
+
+    def _stand_somewhere(self, tails: Sequence[Tail]) -> bool:
+        """Whether bytes whose begin is nowhere to be found are in another name's object, as half-deleted ones are."""
+        entries = [tail.entry for tail in tails]
+        if not entries or min(entry.offset for entry in entries) == 0:
+            return False
+        end = max(entry.end for entry in entries)
+        large_enough = [name for name, there in self._objects.standing.items() if there.size >= end and not there.stale]
+        return any(all(self._has(name, entry) for entry in entries) for name in large_enough)
 
     def _is_sure(self, former: Former) -> bool:
         there = self._objects.standing.get(former.whole.name) if former.whole else None

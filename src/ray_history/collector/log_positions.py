@@ -78,7 +78,7 @@ class Followed(msgspec.Struct, omit_defaults=True, eq=False):
     inode: int
     name: str
     born: str
-    """The name it was first seen under; one that has another now was rotated or moved, and is not written any more."""
+    """The name it was first seen under."""
     size: int = 0
     mtime_ns: int = 0
     streams: list[Stream] = []
@@ -109,9 +109,10 @@ class Followed(msgspec.Struct, omit_defaults=True, eq=False):
 
     @property
     def is_settled(self) -> bool:
-        """It was renamed since it was stored or first seen, and stands nowhere whole under its name."""
-        former_name = self.whole.name if self.whole else self.born
-        return self.size > 0 and former_name != self.name
+        """It was renamed since it was stored, shipped or first seen, and stands nowhere whole under its name."""
+        if self.whole is not None:
+            return self.whole.name != self.name and self.size > 0
+        return (self.streams[-1].path if self.streams else self.born) != self.name and self.size > 0
 
     def covered_by(self, whole: Whole) -> None:
         """Bundles are not needed for bytes that stand in this object now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..archive.stores import ObjectInfo
 from ..archive.tails import Entry, Tail
@@ -129,15 +129,13 @@ class Recovery:
 
     def _attach(self, stream: Stream, entries: Sequence[Entry], written_ns: int) -> None:
         """Find the file these bytes are of."""
-        names = (stream.path, f"old/{stream.path}")
-        for file in self._positions.files.values():
-            if file.name in names or file.born in names or file.name.startswith(stream.path + "."):
-                sent = self._matching(file, entries)
-                if sent is not None:
-                    stream.sent = sent
-                    file.streams = sorted([*file.streams, stream], key=lambda each: each.generation)
-                    file.born = stream.path  # when it has another name now, it was renamed
-                    return
+        for file in self._candidates(stream.path, everywhere=entries[0].offset > 0):
+            sent = self._matching(file, entries)
+            if sent is not None:
+                stream.sent = sent
+                file.streams = sorted([*file.streams, stream], key=lambda each: each.generation)
+                file.born = stream.path  # when it has another name now, it was renamed
+                return
         former = Former(stream.path, written_ns, [stream])
         self._positions.formers.append(former)
         there = self._objects.standing.get(stream.path)
@@ -145,6 +143,15 @@ class Recovery:
             # Bytes before a generation's first tail stand in the whole object of its path.
             there.owner = former
             former.whole = Whole(stream.path, there.size, written_ns, there.etag)
+
+    def _candidates(self, path: str, *, everywhere: bool) -> Iterator[Followed]:
+        """Files that may have had this name; any when the first bytes stand in an object, maybe under any name."""
+        names = (path, f"old/{path}")
+        files = self._positions.files.values()
+        related = [f for f in files if f.name in names or f.born in names or f.name.startswith(path + ".")]
+        yield from related
+        if everywhere:
+            yield from (file for file in files if file not in related)
 
     def _matching(self, file: Followed, entries: Sequence[Entry]) -> int | None:
         """How far the file is in these runs from its begin on; None when they are not its bytes."""
