@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -51,33 +52,37 @@ class Keeping:
     def keep_former(self, former: Former) -> None:
         """Store in one object what is left of a file that is no more."""
         whole = former.whole
-        sure = self._is_sure(former)
         extent = max((stream.extent for stream in former.streams), default=0)
-        if not (whole and sure and whole.size >= extent):
-            files, tails = self._bundles.tails_of(former.streams)
-            begin = self._begin(former, tails)
-            if begin is None and self._stand_somewhere(tails):
-                tails = ()
-            if tails:  # else a whole object had them, before an older state file came back
-                info = self._objects.info(begin) if begin is not None else None
-                reader = files.open(LogFile("", former.name, 0, None, info, tuple(tails)))
-                if reader.gaps:
-                    self._report(f"log {former.name} is kept without {len(reader.gaps)} ranges that are not there")
-                target, done = self.target(former, reader.size, reader.read)
-                if not done:
-                    self._positions.counters.bytes_uploaded += self._objects.upload(
-                        target, self._timed(reader.stream())
-                    )
-                    self._positions.counters.whole_uploads += 1
-                self._objects.take(target, Standing(reader.size))
-                self._objects.release(target, former.mtime_ns)
-                if whole is not None and sure and whole.name != target:
-                    self._objects.forsake(whole.name)
+        if not (whole is not None and self._is_sure(former) and whole.size >= extent):
+            self._put_together(former)
         there = self._objects.standing.get(whole.name) if whole else None
         if whole is not None and there is not None and there.owner is former:
             self._objects.release(whole.name, former.mtime_ns)
         self._positions.formers.remove(former)
         self._positions.save_soon()
+
+    def _put_together(self, former: Former) -> None:
+        files, tails = self._bundles.tails_of(former.streams)
+        begin = self._begin(former, tails)
+        if not tails or (begin is None and self._stand_somewhere(tails)):
+            return  # a whole object had them, before an older state file came back
+        info = self._objects.info(begin) if begin is not None else None
+        reader = files.open(LogFile("", former.name, 0, None, info, tuple(tails)))
+        if reader.gaps:
+            self._report(f"log {former.name} is kept without {len(reader.gaps)} ranges that are not there")
+        target, done = self.target(former, reader.size, reader.read)
+        size = reader.size
+        if not done:
+            size = self._objects.upload(target, self._timed(reader.stream()))
+            self._positions.counters.bytes_uploaded += size
+            self._positions.counters.whole_uploads += 1
+        for problem in files.problems:
+            self._report(problem)
+        is_sure = self._is_sure(former)
+        self._objects.take(target, Standing(size))
+        self._objects.release(target, former.mtime_ns)
+        if is_sure and begin is not None and begin != target:
+            self._objects.forsake(begin)
 
     def target(self, file: Former | Followed, size: int, content: Content) -> tuple[str, bool]:
         """Where a file that is no more is kept, and whether it stands there already."""
@@ -100,7 +105,7 @@ class Keeping:
             there = self._objects.at(name)
             if there is None or there.stale or there.owner not in (None, former):
                 continue
-            if stitch(there.size, tails, lambda entry, name=name: self._has(name, entry)).whole_end:  # type: ignore[misc]
+            if stitch(there.size, tails, partial(self._has, name)).whole_end:
                 return name
         return None
 

@@ -164,6 +164,9 @@ class LogShipper:
         outcomes = self._store_settled(deadline)
         files = sorted(self._positions.files.values(), key=_priority)
         outcomes.append(self._wholes.store(file for file in files if file.size and not file.is_whole))
+        if time.monotonic() >= deadline:
+            self._positions.save()  # what is superseded does no harm; whoever waits for our exit does
+            return failures + [str(failure) for outcome in outcomes for failure in outcome.failures]
         try:
             self._clean_up()
             outcomes.append(self._wholes.store(file for file in files if not file.size and _is_wanted(file)))
