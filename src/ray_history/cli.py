@@ -160,11 +160,9 @@ def collect(store: Store, **flags: str | None) -> None:
       RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR=http://127.0.0.1:8084/v1/events
       RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES=ALL
     """
-    from .collector.dashboard import Dashboard, ray_token
     from .collector.run import leave, run
 
-    settings = collector_settings.resolve(flags, os.environ)
-    leave(run(settings, store, Dashboard(settings.dashboard, lambda: ray_token(os.environ))))
+    leave(run(collector_settings.resolve(flags, os.environ), store, os.environ))
 
 
 def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ray_history.archive.layout import Generation
 from ray_history.archive.session_files import SessionFiles, events_of, list_session
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
+from ray_history.collector.node_lookup import NodeLookup
 from tests.collector.collector_process import CollectorProcess
 from tests.parts.ray_cluster import RayCluster
 
@@ -147,6 +148,9 @@ def test_a_whole_life_with_two_nodes_is_kept(tmp_path: Path, cluster: RayCluster
         head.start()
         cluster.submit(JOB, head.port, submission_id="second")
         tasks, actors, nodes = cluster.list("tasks"), cluster.list("actors"), cluster.list("nodes")
+        (head_row,) = [row for row in nodes if row["is_head_node"]]
+        asked = {"FQ_RAY_IP": cluster.dashboard, "POD_IP": head_row["node_ip"]}
+        assert NodeLookup(asked, lambda: None)() in {row["node_id"] for row in nodes}
         until(lambda: any("jobs" in key for key in opened(archive, session.name).endpoints))
         time.sleep(3)  # Ray's workers report every second
         cluster.end()
@@ -163,8 +167,7 @@ def test_a_whole_life_with_two_nodes_is_kept(tmp_path: Path, cluster: RayCluster
     assert {row["node_id"] for row in nodes} == {file.key.node for file in files.event_files}
     assert files.generations == {Generation.C}
 
-    (head_node,) = [row["node_id"] for row in nodes if row["is_head_node"]]
-    assert_logs_equal(in_bucket(archive, files, head_node), on_disk(session))
+    assert_logs_equal(in_bucket(archive, files, head_row["node_id"]), on_disk(session))
     assert files.tail_bundles == (), "superseded by whole files"
 
     endpoints = {name: archive.get(stored.key) for name, stored in files.endpoints.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +35,18 @@ class RaySession:
 class RayNode:
     """Looks at Ray's temporary directory; every call looks anew, because Ray may restart beside us."""
 
-    def __init__(self, root: Path, *, head: bool, node_id: str | None = None, session_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        head: bool,
+        node_id: str | None = None,
+        session_dir: Path | None = None,
+        ask: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`ask` is called for the current session when nothing else tells the node; it minds itself how often."""
         self._root = root
+        self._ask = ask
         self._head = head
         self._fixed_id = node_id.lower() if node_id else None
         self._session_dir = session_dir
@@ -94,6 +104,7 @@ class RayNode:
             or _from_raylet_log(session)
             or self._told.get(session.name)
             or self._from_hook_file()
+            or self._asked(session)
         )
 
     def metrics_port(self, session: RaySession, node: str) -> int | None:
@@ -114,6 +125,13 @@ class RayNode:
                 heads.add(node)
         wanted = [node for node in newest if (node in heads) == self._head] or list(newest)
         return max(wanted, key=lambda node: newest[node], default=None)
+
+    def _asked(self, session: RaySession) -> str | None:
+        current = self.current()
+        answer = self._ask() if current is not None and current.name == session.name else None
+        if answer is not None:
+            self.tell(session.name, answer)
+        return answer
 
     def _from_hook_file(self) -> str | None:
         """KubeRay's 1.6 samples have Ray's start hook write this file."""

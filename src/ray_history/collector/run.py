@@ -9,11 +9,13 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Mapping
 
 import uvicorn
 
 from ..archive.stores import Store
-from .dashboard import Dashboard
+from .dashboard import Dashboard, DashboardError, ray_token
+from .node_lookup import NodeLookup
 from .service import Collector
 from .settings import CollectorSettings, WrongSetting
 
@@ -22,15 +24,21 @@ journal = logging.getLogger(__name__)
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
 
-def run(settings: CollectorSettings, store: Store, dashboard: Dashboard) -> int:
+def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -> int:
     """Collect until told to stop; returns the exit code."""
+
+    def token() -> str | None:
+        return ray_token(environ)
+
     _give_memory_back()
     told_to_stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told_to_stop.set())
     listener = _listen(settings) if settings.events else None
     try:
-        collector = Collector(settings, store, dashboard)
+        collector = Collector(settings, store, Dashboard(settings.dashboard, token), NodeLookup(environ, token))
+    except DashboardError as error:
+        raise WrongSetting(str(error)) from error
     except OSError as error:
         raise WrongSetting(f"cannot use {error.filename} ({error.strerror}): check --event-data-dir") from error
     server = _serve(collector, listener) if listener else None

@@ -47,13 +47,19 @@ _SHARE_FOR_RAY = 1 / 3
 class Collector:
     """Everything between Ray's node and the archive, in one process."""
 
-    def __init__(self, settings: CollectorSettings, store: Store, dashboard: Dashboard) -> None:
+    def __init__(
+        self, settings: CollectorSettings, store: Store, dashboard: Dashboard, ask_node: Callable[[], str | None]
+    ) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._settings = settings
         self._store = store
         self._destination = Destination(store, settings.cluster)
         self.node = RayNode(
-            settings.ray_root, head=settings.head, node_id=settings.node_id, session_dir=settings.session_dir
+            settings.ray_root,
+            head=settings.head,
+            node_id=settings.node_id,
+            session_dir=settings.session_dir,
+            ask=ask_node,
         )
         self._ledger = Ledger(settings.data_dir / "ledger.json")
         self._spool = Spool(
