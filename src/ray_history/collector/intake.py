@@ -15,7 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .envelope import Unreadable, split
 from .spool import Spool, SpoolFull
@@ -32,22 +32,32 @@ _REMEMBERED_BATCHES = 512
 """Ray has one batch in flight per node and sends the very same bytes again after a timeout."""
 
 
+class Refusal(NamedTuple):
+    """Why a batch was not kept."""
+
+    reason: str
+    detail: str
+
+
 class GroupCommit:
     """One thread that appends what has gathered and syncs once for all of it."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._waiting: queue.SimpleQueue[tuple[bytes, asyncio.Future[None], asyncio.AbstractEventLoop] | None]
+        self._waiting: queue.SimpleQueue[tuple[bytes, asyncio.Future[Refusal | None], asyncio.AbstractEventLoop] | None]
         self._waiting = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
         self._thread.start()
 
-    async def commit(self, body: bytes) -> None:
-        """Durable on return."""
+    async def commit(self, body: bytes) -> Refusal | None:
+        """Durable on return, unless the answer is a refusal.
+
+        No exception: its frames would keep the body alive until the garbage collector comes, at the worst moment.
+        """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[Refusal | None] = loop.create_future()
         self._waiting.put((body, done, loop))
-        await done
+        return await done
 
     def stop(self) -> None:
         self._waiting.put(None)
@@ -62,22 +72,21 @@ class GroupCommit:
                     self._waiting.put(None)
                     break
                 group.append(another)
-            failure: Exception | None = None
+            refusal: Refusal | None = None
             try:
                 self._spool.append([body for body, _, _ in group])
-            except (SpoolFull, OSError) as error:
-                failure = error
+            except SpoolFull as error:
+                refusal = Refusal("full", str(error))
+            except OSError as error:
+                refusal = Refusal("disk", f"the spool cannot be written: {error}")
             for _, done, loop in group:
-                loop.call_soon_threadsafe(_settle, done, failure)
+                loop.call_soon_threadsafe(_settle, done, refusal)
+            group.clear()  # not held while waiting for the next
 
 
-def _settle(done: asyncio.Future[None], failure: Exception | None) -> None:
-    if done.cancelled():
-        return
-    if failure is None:
-        done.set_result(None)
-    else:
-        done.set_exception(failure)
+def _settle(done: asyncio.Future[Refusal | None], refusal: Refusal | None) -> None:
+    if not done.cancelled():
+        done.set_result(refusal)
 
 
 class Intake:
@@ -150,16 +159,11 @@ class Intake:
         if digest in self._remembered:
             self.duplicated += _count(body)
         else:
-            try:
-                await self._commit.commit(body)
-            except SpoolFull as error:
-                self.full = True
-                await self._refuse(send, 503, "full", str(error))
+            refusal = await self._commit.commit(body)
+            self.full = refusal is not None
+            if refusal is not None:
+                await self._refuse(send, 503, *refusal)
                 return
-            except OSError as error:
-                await self._refuse(send, 503, "disk", f"the spool cannot be written: {error}")
-                return
-            self.full = False
             self._remembered[digest] = None
             if len(self._remembered) > _REMEMBERED_BATCHES:
                 self._remembered.popitem(last=False)
