@@ -101,10 +101,15 @@ class Keeping:
         """The object with the file's first bytes, if there is one; after a start that may have to be found out."""
         if former.whole is not None and self._is_sure(former):
             return former.whole.name
+        if not stitch(None, tails, lambda _entry: False).gaps:
+            return None  # the tails have it all
         for name in dict.fromkeys([*(stream.path for stream in reversed(former.streams)), former.name]):
             there = self._objects.at(name)
             if there is None or there.stale or there.owner not in (None, former):
                 continue
+            newest = any((s.path, s.generation) == (name, self._bundles.newest(name)) for s in former.streams)
+            if not newest and not any(tail.entry.end <= there.size for tail in tails):
+                continue  # nothing to compare, and a newer file had that name: its object is not ours
             if stitch(there.size, tails, partial(self._has, name)).whole_end:
                 return name
         return None

@@ -194,7 +194,7 @@ class Objects:
                 continue
             there.etag = info.etag
             owner = there.owner
-            if owner is not None and owner.whole is not None and owner.whole.name == name:
+            if there.known and owner is not None and owner.whole is not None and owner.whole.name == name:
                 owner.whole = msgspec.structs.replace(owner.whole, etag=info.etag)
             if there.stale:
                 self._positions.leftovers[name] = info.etag or ""

@@ -112,7 +112,8 @@ class Followed(msgspec.Struct, omit_defaults=True, eq=False):
         """It was renamed since it was stored, shipped or first seen, and stands nowhere whole under its name."""
         if self.whole is not None:
             return self.whole.name != self.name and self.size > 0
-        return (self.streams[-1].path if self.streams else self.born) != self.name and self.size > 0
+        shipped_as = next((stream.path for stream in reversed(self.streams) if stream.sent), self.born)
+        return shipped_as != self.name and self.size > 0
 
     def covered_by(self, whole: Whole) -> None:
         """Bundles are not needed for bytes that stand in this object now."""
@@ -152,8 +153,8 @@ class Counters(msgspec.Struct):
 class _State(msgspec.Struct, omit_defaults=True):
     session: str
     node: str
-    next_sequence: int = 1
-    next_generation: int = 1
+    next_sequence: int
+    next_generation: int
     files: list[Followed] = []
     formers: list[Former] = []
     paths: dict[str, tuple[int, int]] = {}
@@ -171,7 +172,9 @@ class Positions:
         self.lost = ""
         """Why nothing was remembered; empty when something was."""
         state = self._load(session, node)
-        self._state = state or _State(session, node)
+        # Numbers that tell the time are larger than those of any earlier life, also one whose state file comes back.
+        now = time.time_ns() // 1000
+        self._state = state or _State(session, node, now, now)
         self._saved = msgspec.json.encode(self._state) if state else b""
         self._saved_at = 0.0
         self.files: dict[Identity, Followed] = {file.identity: file for file in self._state.files}
@@ -189,6 +192,8 @@ class Positions:
         """Objects whose content stands elsewhere too, and their etags."""
         self.counters = self._state.counters
         self.next_sequence = self._state.next_sequence
+        self.known_sequence = 0 if self.lost else self.next_sequence
+        """Bundles from here on were put and not remembered."""
         self.next_generation = self._state.next_generation
 
     def streams(self) -> list[Stream]:

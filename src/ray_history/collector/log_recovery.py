@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -36,12 +37,16 @@ class Recovery:
         self._objects = objects
         self._descriptors = descriptors
         self._renew = renew
+        self._headless: set[Followed | Former] = set()
+        """Their first bytes are in no bundle; so a whole object has them."""
+        self._sorted: list[str] = []
+        self._born: dict[str, list[Followed]] = {}
 
     def run(self) -> list[str]:
         """Catch up; returns what could not be read. Can be repeated when the store fails."""
         bundles = self._bundles.list()
         objects = self._objects.list()
-        unknown = [info for sequence, info in bundles.items() if sequence >= self._positions.next_sequence]
+        unknown = [info for sequence, info in bundles.items() if sequence >= self._positions.known_sequence]
         files, tails = self._bundles.tails(unknown)
         standing = {name: self._standing(name, info) for name, info in objects.items()}
         self._objects.standing = standing
@@ -51,6 +56,12 @@ class Recovery:
             self._confirm(holder, size)
         self._bundles.adopt(bundles, tails)
         self._adopt_streams(tails, bundles)
+        for holder in self._positions.holders():
+            missing = any(s.since is not None and s.since not in bundles for s in holder.streams)
+            if holder.whole is None and (missing or holder in self._headless):
+                self._find_whole(holder)
+            if isinstance(holder, Followed) and holder.whole is not None:
+                holder.covered_by(holder.whole)
         self._positions.save()
         return files.problems
 
@@ -72,13 +83,7 @@ class Recovery:
             return there.size
         if isinstance(holder, Former):
             return None
-        try:
-            descriptor = self._descriptors.get(holder.identity, holder.name)
-            size = os.fstat(descriptor).st_size
-            same = self._objects.begins(whole.name, size, lambda start, end: read_at(descriptor, start, end))
-        except (Vanished, OSError):
-            return None
-        return there.size if same else None
+        return there.size if self._is_begin(whole.name, holder) else None
 
     def _confirm(self, holder: Followed | Former, size: int | None) -> None:
         whole = holder.whole
@@ -89,15 +94,46 @@ class Recovery:
             there.owner, there.known, there.stale = holder, True, False
             mtime_ns = whole.mtime_ns if size == whole.size else 0
             holder.whole = Whole(whole.name, size, mtime_ns, there.etag)
+            if isinstance(holder, Followed):
+                self._mark(holder, size)
             return
         holder.whole = None
         if isinstance(holder, Former):
-            if there is not None and there.owner is None:  # it may be its own, overwritten once more before the end
-                there.owner, there.stale = holder, False
-                holder.whole = Whole(whole.name, there.size, whole.mtime_ns, there.etag)
+            self._claim(holder, whole.name)
             return
         for stream in holder.streams:  # what stood in the object must be shipped again
             stream.sent = 0
+
+    def _find_whole(self, holder: Followed | Former) -> None:
+        """Find the object with a file's first bytes; bundles are deleted only when there is one."""
+        if isinstance(holder, Former):
+            self._claim(holder, holder.streams[-1].path)
+            return
+        for name in dict.fromkeys([holder.name, *(stream.path for stream in reversed(holder.streams))]):
+            there = self._objects.standing.get(name)
+            if there is None or there.owner is not None or not self._is_begin(name, holder):
+                continue
+            there.owner, there.known, there.stale = holder, True, False
+            holder.whole = Whole(name, there.size, holder.mtime_ns if there.size == holder.size else 0, there.etag)
+            self._mark(holder, there.size)
+            return
+        for stream in holder.streams:
+            stream.sent = 0
+
+    def _claim(self, former: Former, name: str) -> None:
+        """This object may be a former file's; that is found out when it is kept (`known` stays False)."""
+        there = self._objects.standing.get(name)
+        if there is not None and there.owner is None:
+            there.owner, there.stale = former, False
+            former.whole = Whole(name, there.size, former.mtime_ns)
+
+    def _is_begin(self, name: str, file: Followed) -> bool:
+        try:
+            descriptor = self._descriptors.get(file.identity, file.name)
+            size = os.fstat(descriptor).st_size
+            return self._objects.begins(name, size, lambda start, end: read_at(descriptor, start, end))
+        except (Vanished, OSError):
+            return False
 
     def _renew_changed(self) -> None:
         """Files that were written anew while nobody looked, before anything of the archive is taken for theirs."""
@@ -116,6 +152,10 @@ class Recovery:
         for sequence, tail in tails:
             runs[tail.entry.path, tail.entry.generation].append((sequence, tail.entry))
         known = {(stream.path, stream.generation): stream for stream in self._positions.streams()}
+        self._sorted = sorted(self._positions.names)
+        self._born = defaultdict(list)
+        for file in self._positions.files.values():
+            self._born[file.born].append(file)
         for (path, generation), found in sorted(runs.items(), key=lambda item: item[0][1]):
             stream = known.get((path, generation))
             if stream is None:
@@ -135,23 +175,23 @@ class Recovery:
                 stream.sent = sent
                 file.streams = sorted([*file.streams, stream], key=lambda each: each.generation)
                 file.born = stream.path  # when it has another name now, it was renamed
+                if entries[0].offset > 0:
+                    self._headless.add(file)
                 return
         former = Former(stream.path, written_ns, [stream])
         self._positions.formers.append(former)
-        there = self._objects.standing.get(stream.path)
-        if there is not None and there.owner is None and there.size >= entries[0].offset > 0:
-            # Bytes before a generation's first tail stand in the whole object of its path.
-            there.owner = former
-            former.whole = Whole(stream.path, there.size, written_ns, there.etag)
+        if entries[0].offset > 0 and self._bundles.newest(stream.path) == stream.generation:
+            self._headless.add(former)
 
     def _candidates(self, path: str, *, everywhere: bool) -> Iterator[Followed]:
         """Files that may have had this name; any when the first bytes stand in an object, maybe under any name."""
-        names = (path, f"old/{path}")
-        files = self._positions.files.values()
-        related = [f for f in files if f.name in names or f.born in names or f.name.startswith(path + ".")]
+        names = self._positions.names
+        begin, end = (bisect_left(self._sorted, path + after) for after in "./")  # `path.1`, `path.2`, ...
+        related = [names[name] for name in (path, f"old/{path}", *self._sorted[begin:end]) if name in names]
         yield from related
+        yield from self._born.get(path, ())
         if everywhere:
-            yield from (file for file in files if file not in related)
+            yield from (file for file in names.values() if file not in related)
 
     def _matching(self, file: Followed, entries: Sequence[Entry]) -> int | None:
         """How far the file is in these runs from its begin on; None when they are not its bytes."""
@@ -167,6 +207,14 @@ class Recovery:
                     sent = max(sent, entry.end)
         except (Vanished, OSError):
             return None
-        if sent > file.mark.edge_end:
-            file.mark = Mark.at(descriptor, sent)
+        self._mark(file, max(entry.end for entry in entries))
         return sent
+
+    def _mark(self, file: Followed, end: int) -> None:
+        """These bytes of the file were seen in the archive: know it by them from now on."""
+        if end <= file.mark.edge_end:
+            return
+        try:
+            file.mark = Mark.at(self._descriptors.get(file.identity, file.name), end)
+        except (Vanished, OSError):
+            return

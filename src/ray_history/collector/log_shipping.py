@@ -255,13 +255,16 @@ class LogShipper:
         if whole is not None and whole.name == file.name:
             return stream if stream is not None and stream.path == file.name else Stream(file.name, 0)
         if stream is not None and (whole is None or whole.name == stream.path):
-            return stream
+            hides = stream.path != file.name and self._wholes.is_occupied(stream.path, file)
+            if not hides:  # the object of the file that has the name now
+                return stream
         if not file.size or file.is_settled or file.identity in self._positions.gone:
             return None  # it is stored whole soon
         former = writers.pop(file.name, None)
         if former is not None and former is not file:
             self._ship(former, writers)  # the file that had this name: its bytes go before ours
-        if self._wholes.is_occupied(file.name, file):
+        there = self._objects.at(file.name)
+        if there is not None and there.owner is not file:
             self._bundles.put()
             self._wholes.vacate(file.name, file, descriptor)
             self._positions.save()
