@@ -178,9 +178,14 @@ class Recovery:
                 if entries[0].offset > 0:
                     self._headless.add(file)
                 return
+        headless = entries[0].offset > 0 and self._bundles.newest(stream.path) == stream.generation
+        there = self._objects.standing.get(stream.path)
+        if headless and there is not None and isinstance(there.owner, Former):
+            there.owner.streams.append(stream)  # what comes behind the object of a path is of the same file
+            return
         former = Former(stream.path, written_ns, [stream])
         self._positions.formers.append(former)
-        if entries[0].offset > 0 and self._bundles.newest(stream.path) == stream.generation:
+        if headless:
             self._headless.add(former)
 
     def _candidates(self, path: str, *, everywhere: bool) -> Iterator[Followed]:

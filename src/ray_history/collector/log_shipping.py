@@ -255,21 +255,27 @@ class LogShipper:
         if whole is not None and whole.name == file.name:
             return stream if stream is not None and stream.path == file.name else Stream(file.name, 0)
         if stream is not None and (whole is None or whole.name == stream.path):
-            hides = stream.path != file.name and self._wholes.is_occupied(stream.path, file)
-            if not hides:  # the object of the file that has the name now
+            if stream.path == file.name:
+                self._make_room(file, descriptor)
+                return stream
+            if not self._wholes.is_occupied(stream.path, file):  # else it would hide that file's object
                 return stream
         if not file.size or file.is_settled or file.identity in self._positions.gone:
             return None  # it is stored whole soon
         former = writers.pop(file.name, None)
         if former is not None and former is not file:
             self._ship(former, writers)  # the file that had this name: its bytes go before ours
+        self._make_room(file, descriptor)
+        return Stream(file.name, 0)
+
+    def _make_room(self, file: Followed, descriptor: int) -> None:
+        """An object of another file under its name would be hidden, or be taken for the begin of what is shipped."""
         there = self._objects.at(file.name)
         if there is not None and there.owner is not file:
             self._bundles.put()
             self._wholes.vacate(file.name, file, descriptor)
             self._positions.save()
-            self._objects.delete_stale()  # else it could be taken for the begin of what is shipped now
-        return Stream(file.name, 0)
+            self._objects.delete_stale()
 
 
 def _is_wanted(file: Followed) -> bool:
