@@ -13,14 +13,16 @@ ALLOWED = {
     "archive": {"archive"},
     "collector": {"collector", "archive"},
     "history": {"history"},
+    "index": {"index", "archive", "history"},
     "kube": {"kube"},
-    "server": {"server", "history", "archive", "kube"},
+    "server": {"server", "index", "history", "archive", "kube"},
 }
 """Which rooms a room may import; `cli` wires all of them together and is in none."""
 
 FOREIGN = {
     "archive": {"starlette", "uvicorn", "aiohttp", "duckdb", "ray"},
     "history": {"starlette", "uvicorn", "aiohttp", "obstore", "socket", "ray", "time"},
+    "index": {"starlette", "uvicorn", "aiohttp", "obstore", "duckdb", "socket", "ray", "time"},
     "kube": {"obstore", "duckdb", "ray"},
     "server": {"obstore"},
 }

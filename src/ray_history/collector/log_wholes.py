@@ -126,12 +126,7 @@ class Wholes:
         self._drain()
         there = self._objects.standing[name]
         if not there.known and there.owner is None and self._is_begin_of(name, file, descriptor):
-            there.known, there.owner = True, file
-            if file.whole is not None and self.is_owned(file.whole.name, file):
-                self._objects.forsake(file.whole.name)
-            current = there.size == file.size
-            file.covered_by(Whole(name, there.size, file.mtime_ns if current else 0, there.etag))
-            file.mark = Mark.at(descriptor, there.size)
+            self._adopt(name, there, file, descriptor)
             return
         owner = there.owner
         if isinstance(owner, Former):
@@ -141,6 +136,19 @@ class Wholes:
         if self.is_occupied(name, file):
             self._keeping.keep_object(name)
         self._positions.save_soon()
+
+    def _adopt(self, name: str, there: Standing, file: Followed, descriptor: int) -> None:
+        """After a start: an object nobody remembered turned out to be this file's."""
+        if file.stored > there.size:
+            self._objects.forsake(name)  # and more of it stands elsewhere
+            return
+        there.known, there.owner = True, file
+        if file.whole is not None and self.is_owned(file.whole.name, file):
+            self._objects.forsake(file.whole.name)
+        current = there.size == file.size
+        file.covered_by(Whole(name, there.size, file.mtime_ns if current else 0, there.etag))
+        if there.size > file.mark.edge_end:
+            file.mark = Mark.at(descriptor, there.size)
 
     def is_owned(self, name: str, file: Followed) -> bool:
         there = self._objects.standing.get(name)

@@ -18,7 +18,7 @@ A file's way through the modules; each says in `problems` what it could not read
 from __future__ import annotations
 
 from .problems import DEFAULT, Kind, Limits, Problem
-from .reading import read_event_blocks, read_events
+from .reading import read_event_blocks, read_events, read_text
 from .writing import encode_event_chunks, encode_events
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "encode_events",
     "read_event_blocks",
     "read_events",
+    "read_text",
 ]

@@ -14,6 +14,13 @@ from .problems import DEFAULT, Limits, Problem, Report
 from .window import Window
 
 
+def read_text(
+    chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
+) -> Iterator[bytes]:
+    """The decompressed text of the file in pieces, unchecked: for a reader that checks the events itself."""
+    return decompressed(Window(chunks), Report(file, problems, limits), limits)
+
+
 def read_events(
     chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
 ) -> Iterator[bytes]:

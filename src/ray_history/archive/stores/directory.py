@@ -168,14 +168,15 @@ class DirectoryStore:
     def _place(self, target: bytes, move: Callable[[], None]) -> None:
         folder = os.path.dirname(target)
         for attempt in range(10):
-            _make_folder(folder)
             try:
+                _make_folder(folder)
                 move()
                 break
             except FileNotFoundError:  # a delete pruned the folder in between
                 if attempt == 9:
                     raise
-        _sync_folder(folder)
+        with suppress(FileNotFoundError):  # what was placed is deleted again, and its folder with it
+            _sync_folder(folder)
 
     def _prune(self, folder: bytes) -> None:
         """Remove folders a delete left empty, so that they do not pile up for deleted sessions."""

@@ -1,0 +1,337 @@
+"""From event files to the tables of a session, as Parquet files in one directory.
+
+Invariants:
+* events are read in batches; a batch becomes a segment: one row per attempt of a task, merged from that batch alone.
+  Merging is min, max and union, so order, repetition and the cut into batches never change the tables;
+* at the end only attempts found in several segments are merged again; all rows are judged (see judged_tasks.sql);
+* rare events and documents are kept whole, without repetition: the small tables are queries over them, so that they can
+  be asked again for any moment;
+* memory stays within the limit given, whatever the number of events: DuckDB spills into the directory;
+* building upon the directory of an earlier build gives the same tables as building from all files, at the cost of the
+  new ones: rows that new events touch, or that may be judged anew, go to `tasks_delta` and hide those in `tasks`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import duckdb
+
+from .events import KNOWN_TYPES, columns, rare_payload
+from .sql import query, text
+
+SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
+"""In the order in which they can be made: workers, actors and jobs look up their node."""
+
+NOW = 2**63 - 1
+"""The moment after everything."""
+
+_PARQUET = "(format parquet, compression zstd, row_group_size 20000)"
+_TASKS_PARQUET = "(format parquet, compression zstd, row_group_size 20000, dictionary_size_limit 25000)"
+"""A dictionary as long as a row group lets DuckDB write bloom filters: one task among a million is found in 18 ms
+instead of 43, for a quarter more bytes."""
+_LONGEST_EVENT = 16 << 20
+"""The reader takes twice this as a buffer for each file. Longer events come the careful way, with a larger limit."""
+_COMPACT_FROM = 0.2
+"""The part of all rows that the delta may have before everything is written anew: it slows each query."""
+
+
+class Unreadable(Exception):
+    """A batch holds something that is not lines of JSON objects."""
+
+
+class Cancelled(Exception):
+    """The build was stopped by `Builder.cancel`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a build may use."""
+
+    memory: int = 1 << 30
+    threads: int = 2
+
+    @property
+    def batch_bytes(self) -> int:
+        """JSON per batch: its table in memory is about as large, and merging needs as much again."""
+        return self.memory // 5
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was read."""
+
+    events: int = 0
+    by_type: dict[str, int] = field(default_factory=dict)
+    """Unknown types too."""
+    dropped: int = 0
+    """Lines that came the careful way and still were not understood."""
+
+    def add(self, by_type: Iterable[tuple[str, int]]) -> None:
+        for name, number in by_type:
+            self.by_type[name] = self.by_type.get(name, 0) + number
+            self.events += number
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        return {name: number for name, number in self.by_type.items() if name not in KNOWN_TYPES}
+
+
+def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
+    """Teach a database with the tables `rare_event` and `document` what each small table is, at any moment."""
+    for words in ("words", "death_causes"):
+        database.execute(query(words))
+    for name in SMALL_TABLES:
+        database.execute(f"create or replace macro {name}_at(moment) as table {query(name)}")
+
+
+def observed_tasks(directory: Path) -> str:
+    """SQL: all rows of tasks in a directory; those of the delta hide the older ones of the same attempt."""
+    base, delta = directory / "tasks.parquet", directory / "tasks_delta.parquet"
+    if not delta.exists():
+        return f"from read_parquet({text(base)})"
+    return f"""
+        select base.* from read_parquet({text(base)}) as base
+        anti join read_parquet({text(delta)}) as delta using (task_id, attempt_number)
+        union all by name
+        from read_parquet({text(delta)})
+        """
+
+
+class Builder:
+    """Builds the tables of one session in `directory`, upon those in `base` if given; used by one thread, except for
+    `cancel`."""
+
+    def __init__(self, directory: Path, limits: Limits, base: Path | None = None) -> None:
+        self._directory, self._base = directory, base
+        self.work = directory / "work"
+        self.work.mkdir(parents=True)
+        self._segments: list[Path] = []
+        self._cancelled = False
+        self.counts = Counts()
+        self._database = duckdb.connect(
+            config={
+                "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
+                "threads": limits.threads,
+                "temp_directory": str(self.work / "spill"),
+                "preserve_insertion_order": False,
+            }
+        )
+        self._run("set enable_progress_bar = false")
+        self._run(
+            """
+            create table rare_event (
+                event_id varchar, event_type varchar, event_ns bigint, node_id varchar, severity varchar,
+                message varchar, body json
+            );
+            create table document (source varchar, name varchar, node_id varchar, body json);
+            """
+        )
+        define_small_tables(self._database)
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def cancel(self) -> None:
+        """From any thread: whatever runs raises `Cancelled`."""
+        self._cancelled = True
+        self._database.interrupt()
+
+    def add(self, file: Path, *, careful: bool = False) -> None:
+        """Read one batch of events, a file of JSON lines. If it is `Unreadable` nothing of it is kept, unless
+        `careful`: then the lines that cannot be read are counted and left out."""
+        try:
+            self._run(_read(file, _LONGEST_EVENT * 8 if careful else _LONGEST_EVENT))
+        except duckdb.InvalidInputException as error:
+            raise Unreadable(str(error)) from None
+        counted = self._rows("select eventType, count(*) from event group by all")
+        torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
+        if torn and not careful:
+            raise Unreadable(f"{torn} lines")
+        self.counts.dropped += torn
+        self.counts.add((name, number) for name, number in counted if name is not None)
+        segment = self.work / f"segment-{len(self._segments)}.parquet"
+        self._run(f"copy ({query('tasks')}) to {text(segment)} {_PARQUET}")
+        self._segments.append(segment)
+        self._run(
+            """
+            insert into rare_event
+            select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
+            from event
+            where rare is not null;
+            drop table event;
+            """
+        )
+
+    def add_documents(self, file: Path) -> None:
+        """Take what is no exported event: lines of {source, name, node_id, body}. Upon a base: all of them again."""
+        self._run(
+            f"""
+            insert into document
+            select * from read_json({text(file)}, format = 'newline_delimited', records = true,
+                maximum_object_size = {_LONGEST_EVENT * 4},
+                columns = {{source: 'VARCHAR', name: 'VARCHAR', node_id: 'VARCHAR', body: 'JSON'}})
+            """
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """Write all tables; returns the facts."""
+        if not self._segments:
+            nothing = self.work / "nothing.jsonl"
+            nothing.touch()
+            self.add(nothing)
+        self._make_small_tables()
+        segments = ", ".join(f"{text(segment)}" for segment in self._segments)
+        self._run(f"create view segment as from read_parquet([{segments}])")
+        if self._base is None:
+            self._make_tasks()
+        else:
+            self._extend_tasks(self._base)
+        self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
+        facts = self._database.execute(query("facts"))
+        names = [column[0] for column in facts.description or ()]
+        return dict(zip(names, cast("tuple[Any, ...]", facts.fetchone()), strict=True))
+
+    def _make_small_tables(self) -> None:
+        if self._base is not None:
+            self._run(f"insert into rare_event from read_parquet({text(self._base / 'rare_events.parquet')})")
+        self._run(
+            """
+            create or replace table rare_event as
+            select distinct on (event_id, body::varchar) * from rare_event;
+            create or replace table document as
+            select distinct on (source, name, node_id, body::varchar) * from document;
+            """
+        )
+        self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {_PARQUET}")
+        self._run(f"copy document to {text(self._directory / 'documents.parquet')} {_PARQUET}")
+        for name in SMALL_TABLES:
+            self._run(f"create temp table {name} as from {name}_at({NOW})")
+            self._run(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}")
+        self._run(
+            """
+            create temp table dead_worker as
+            select
+                worker_id,
+                end_time_ms::bigint * 1000000 as end_ns,
+                (list_position(
+                    ['SYSTEM_ERROR', 'INTENDED_SYSTEM_EXIT', 'USER_ERROR', 'INTENDED_USER_EXIT', 'NODE_OUT_OF_MEMORY'],
+                    exit_type
+                ) - 1)::varchar as exit_number,
+                exit_detail
+            from workers
+            where end_time_ms > 0;
+            create temp table ended_job as
+            select job_id, driver_end_ns as end_ns from jobs where driver_end_ns is not null;
+            """
+        )
+
+    def _make_tasks(self) -> None:
+        self._run(
+            """
+            create temp table straddling as
+            select task_id, attempt_number from segment group by all having count(*) > 1;
+            create temp table defined_task as
+            select distinct task_id from segment
+            where type is not null and task_id in (select task_id from segment where type is null);
+            """
+        )
+        several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
+        self._judge_into(
+            "tasks",
+            f"""
+            select segment.* from segment anti join straddling using (task_id, attempt_number)
+            union all by name (with part as ({several}) {query("merged_tasks")})
+            """,
+        )
+
+    def _extend_tasks(self, base: Path) -> None:
+        """Rows to judge: those new events touch, those that were not ended by an event, those in the old delta."""
+        delta = base / "tasks_delta.parquet"
+        old_delta = f"from read_parquet({text(delta)})" if delta.exists() else "from segment where false"
+        self._run(f"create view old as {observed_tasks(base)}")
+        self._run(
+            f"""
+            create temp table touched as
+            select distinct task_id, attempt_number from segment
+            union
+            select task_id, attempt_number from old
+            where is_forced or is_implied or not is_defined or state not in ('FINISHED', 'FAILED')
+            union
+            select task_id, attempt_number {old_delta};
+            create temp table defined_task as
+            select task_id from (
+                select task_id, type is not null as is_defined from segment
+                union all
+                select task_id, is_defined from old
+            )
+            group by task_id
+            having bool_or(is_defined) and not bool_and(is_defined);
+            create view judged as select old.* from old semi join touched using (task_id, attempt_number);
+            """
+        )
+        self._judge_into(
+            "tasks_delta",
+            f"with part as (from segment union all by name ({query('told_tasks')})) {query('merged_tasks')}",
+        )
+        new, total = self._rows(
+            f"select (select count(*) from {text(self._directory / 'tasks_delta.parquet')}), (select count(*) from old)"
+        )[0]
+        if new > total * _COMPACT_FROM:
+            self._compact(base)
+        else:
+            _link(base / "tasks.parquet", self._directory / "tasks.parquet")
+
+    def _compact(self, base: Path) -> None:
+        delta = self._directory / "tasks_delta.parquet"
+        rows = f"""
+            select base.* from read_parquet({text(base / "tasks.parquet")}) as base
+            anti join read_parquet({text(delta)}) as delta using (task_id, attempt_number)
+            union all by name
+            from read_parquet({text(delta)})
+            """
+        self._run(f"copy ({rows}) to {text(self._directory / 'tasks.parquet')} {_TASKS_PARQUET}")
+        delta.unlink()
+
+    def _judge_into(self, name: str, part: str) -> None:
+        self._run(f"create temp view part as {part}")
+        self._run(f"copy ({query('judged_tasks')}) to {text(self._directory / f'{name}.parquet')} {_TASKS_PARQUET}")
+
+    def _run(self, sql: str) -> None:
+        self._rows(sql)
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        if self._cancelled:
+            raise Cancelled
+        try:
+            return self._database.execute(sql).fetchall()
+        except duckdb.InterruptException:
+            raise Cancelled from None
+
+
+def _read(file: Path, longest: int) -> str:
+    return f"""
+        create or replace temp table event as
+        select
+            eventId, eventType, "timestamp", nodeId, severity, message,
+            taskDefinitionEvent as td, actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
+            {rare_payload()} as rare
+        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = true,
+            maximum_object_size = {longest}, columns = {columns()})
+        """
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copyfile(source, target)

@@ -1,0 +1,203 @@
+"""The shape of Ray's exported events, as far as the tables need it.
+
+One tree describes the fields that are read: it becomes the columns of DuckDB's JSON reader, and the way by which an
+event written with snake_case names (Ray's PRESERVE_PROTO_FIELD_NAME) is turned into the usual camelCase. Fields that
+are not in the tree cost nothing and harm nothing; the bodies of the rare event types are kept whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
+"""A DuckDB type, or the fields of an object, or what each element of an array looks like."""
+
+_DESCRIPTOR: Shape = {"className": "VARCHAR", "functionName": "VARCHAR"}
+_FUNCTION: Shape = {
+    "pythonFunctionDescriptor": _DESCRIPTOR,
+    "javaFunctionDescriptor": _DESCRIPTOR,
+    "cppFunctionDescriptor": _DESCRIPTOR,
+}
+_DEFINITION: dict[str, Shape] = {
+    "taskId": "VARCHAR",
+    "taskAttempt": "INTEGER",
+    "language": "VARCHAR",
+    "requiredResources": "JSON",
+    "jobId": "VARCHAR",
+    "parentTaskId": "VARCHAR",
+    "placementGroupId": "VARCHAR",
+    "serializedRuntimeEnv": "VARCHAR",
+    "callSite": "VARCHAR",
+    "labelSelector": "JSON",
+    "fallbackStrategy": "JSON",
+    "isDetachedActor": "BOOLEAN",
+}
+
+TASK_PAYLOADS: dict[str, Shape] = {
+    "taskDefinitionEvent": {**_DEFINITION, "taskType": "VARCHAR", "taskName": "VARCHAR", "taskFunc": _FUNCTION},
+    "actorTaskDefinitionEvent": {
+        **_DEFINITION,
+        "actorId": "VARCHAR",
+        "actorTaskName": "VARCHAR",
+        "actorFunc": _FUNCTION,
+    },
+    "taskLifecycleEvent": {
+        "taskId": "VARCHAR",
+        "taskAttempt": "INTEGER",
+        "jobId": "VARCHAR",
+        "stateTransitions": [{"state": "VARCHAR", "timestamp": "VARCHAR"}],
+        "rayErrorInfo": {"errorType": "VARCHAR", "errorMessage": "VARCHAR"},
+        "nodeId": "VARCHAR",
+        "workerId": "VARCHAR",
+        "workerPid": "BIGINT",
+        "isDebuggerPaused": "BOOLEAN",
+        "actorReprName": "VARCHAR",
+        "taskLogInfo": {
+            "stdoutFile": "VARCHAR",
+            "stderrFile": "VARCHAR",
+            "stdoutStart": "BIGINT",
+            "stdoutEnd": "BIGINT",
+            "stderrStart": "BIGINT",
+            "stderrEnd": "BIGINT",
+        },
+    },
+    "taskProfileEvents": {
+        "taskId": "VARCHAR",
+        "attemptNumber": "INTEGER",
+        "jobId": "VARCHAR",
+        "profileEvents": {
+            "componentType": "VARCHAR",
+            "componentId": "VARCHAR",
+            "nodeIpAddress": "VARCHAR",
+            # The end first: spans sorted by their first field are in the order in which they were recorded.
+            "events": [
+                {"endTime": "BIGINT", "startTime": "BIGINT", "eventName": "VARCHAR", "extraData": "VARCHAR"},
+            ],
+        },
+    },
+}
+"""The four payloads of tasks: nearly all events of a session, so each field has its type."""
+
+RARE_PAYLOADS: dict[str, Shape] = {
+    "driverJobDefinitionEvent": {"config": {"metadata": "JSON"}},
+    "driverJobLifecycleEvent": {"stateTransitions": [{}]},
+    "nodeDefinitionEvent": {"labels": "JSON"},
+    "nodeLifecycleEvent": {"stateTransitions": [{"resources": "JSON", "deathInfo": {}}]},
+    "actorDefinitionEvent": {
+        "requiredResources": "JSON",
+        "labelSelector": "JSON",
+        "fallbackStrategy": "JSON",
+        "refIds": "JSON",
+    },
+    "actorLifecycleEvent": {
+        "stateTransitions": [
+            {
+                "deathCause": {
+                    "actorDiedErrorContext": {"nodeDeathInfo": {}},
+                    "creationTaskFailureContext": {},
+                    "runtimeEnvFailedContext": {},
+                    "actorUnschedulableContext": {},
+                    "oomContext": {},
+                }
+            }
+        ]
+    },
+    "workerDefinitionEvent": {},
+    "workerLifecycleEvent": {"stateTransitions": [{"deathInfo": {}}]},
+    "placementGroupDefinitionEvent": {"bundles": [{"unitResources": "JSON", "labelSelector": "JSON"}]},
+    "placementGroupLifecycleEvent": {"stateTransitions": [{"bundlePlacements": [{}]}]},
+    "submissionJobDefinitionEvent": {
+        "config": {"metadata": "JSON"},
+        "entrypointResources": {"customResources": "JSON"},
+    },
+    "submissionJobLifecycleEvent": {"stateTransitions": [{}]},
+    "platformEvent": {"source": {"metadata": "JSON"}, "customFields": "JSON"},
+}
+"""Thousands at most in a session: read as JSON; the tree only says which objects have free keys (resources, labels)."""
+
+KNOWN_TYPES = frozenset(
+    {
+        "TASK_DEFINITION_EVENT",
+        "ACTOR_TASK_DEFINITION_EVENT",
+        "TASK_LIFECYCLE_EVENT",
+        "TASK_PROFILE_EVENT",
+        "DRIVER_JOB_DEFINITION_EVENT",
+        "DRIVER_JOB_LIFECYCLE_EVENT",
+        "NODE_DEFINITION_EVENT",
+        "NODE_LIFECYCLE_EVENT",
+        "ACTOR_DEFINITION_EVENT",
+        "ACTOR_LIFECYCLE_EVENT",
+        "WORKER_DEFINITION_EVENT",
+        "WORKER_LIFECYCLE_EVENT",
+        "PLACEMENT_GROUP_DEFINITION_EVENT",
+        "PLACEMENT_GROUP_LIFECYCLE_EVENT",
+        "SUBMISSION_JOB_DEFINITION_EVENT",
+        "SUBMISSION_JOB_LIFECYCLE_EVENT",
+        "PLATFORM_EVENT",
+    }
+)
+
+_ENVELOPE: dict[str, Shape] = {
+    "eventId": "VARCHAR",
+    "eventType": "VARCHAR",
+    "timestamp": "VARCHAR",
+    "nodeId": "VARCHAR",
+    "sessionName": "VARCHAR",
+    "severity": "VARCHAR",
+    "message": "VARCHAR",
+}
+_EVENT: dict[str, Shape] = {**_ENVELOPE, **TASK_PAYLOADS, **RARE_PAYLOADS}
+
+
+def columns() -> str:
+    """The columns argument of DuckDB's `read_json`."""
+    typed = {**_ENVELOPE, **TASK_PAYLOADS, **dict.fromkeys(RARE_PAYLOADS, "JSON")}
+    return "{" + ", ".join(f"'{name}': '{_type(shape)}'" for name, shape in typed.items()) + "}"
+
+
+def _type(shape: Shape) -> str:
+    if isinstance(shape, str):
+        return shape
+    if isinstance(shape, list):
+        return _type(shape[0]) + "[]"
+    return "STRUCT(" + ", ".join(f'"{name}" {_type(field)}' for name, field in shape.items()) + ")"
+
+
+def rare_payload() -> str:
+    """SQL: the body of an event of one of the rare types."""
+    return "coalesce(" + ", ".join(f'"{name}"' for name in RARE_PAYLOADS) + ")"
+
+
+# Events as bytes, for files the quick way cannot read ----------------------------------------------------------------
+
+
+def in_camel_case(event: bytes, strange: Counter[str]) -> bytes | None:
+    """The event with camelCase names; None, and counted in `strange`, if it is no event at all."""
+    try:
+        decoded = msgspec.json.decode(event)
+    except msgspec.DecodeError:
+        decoded = None
+    if not isinstance(decoded, dict):
+        strange["not a JSON object"] += 1
+        return None
+    renamed = cast("dict[str, Any]", _renamed(decoded, _EVENT))
+    if not isinstance(renamed.get("eventType"), str):
+        strange["no event type"] += 1
+        return None
+    return msgspec.json.encode(renamed)
+
+
+def _renamed(value: Any, shape: Shape) -> Any:
+    if isinstance(shape, list) and isinstance(value, list):
+        return [_renamed(element, shape[0]) for element in value]
+    if isinstance(shape, dict) and isinstance(value, dict):
+        return {(camel := _camel(key)): _renamed(inner, shape.get(camel, "JSON")) for key, inner in value.items()}
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in rest)

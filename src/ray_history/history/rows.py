@@ -1,0 +1,159 @@
+"""Rows as Ray's state API prints them: which columns each listing has, which only with `detail`, and how each is made.
+
+`row(table)` is SQL that makes one JSON object of a row: DuckDB writes the text, no Python object is made per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_EVENTS = {
+    "PENDING_ARGS_AVAIL": "pending_args_avail_ns",
+    "PENDING_NODE_ASSIGNMENT": "pending_node_assignment_ns",
+    "PENDING_OBJ_STORE_MEM_AVAIL": "pending_obj_store_mem_avail_ns",
+    "PENDING_ARGS_FETCH": "pending_args_fetch_ns",
+    "SUBMITTED_TO_WORKER": "submitted_to_worker_ns",
+    "PENDING_ACTOR_TASK_ARGS_FETCH": "pending_actor_task_args_fetch_ns",
+    "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": "pending_actor_task_ordering_ns",
+    "RUNNING": "running_ns",
+    "RUNNING_IN_RAY_GET": "running_in_ray_get_ns",
+    "RUNNING_IN_RAY_WAIT": "running_in_ray_wait_ns",
+    "FINISHED": "finished_ns",
+    "FAILED": "failed_ns",
+    "GETTING_AND_PINNING_ARGS": "getting_and_pinning_args_ns",
+}
+"""In the order in which Ray numbers the states."""
+
+
+def _ms(ns: str) -> str:
+    return f"ray_ms({ns})::double"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a listing."""
+
+    name: str
+    value: str
+    """SQL over the table's own columns."""
+    detail: bool = False
+    """Only printed with `detail=1`."""
+
+
+def _columns(plain: str, **made: str) -> list[Column]:
+    return [Column(name, made.get(name, name)) for name in plain.split()]
+
+
+def _details(plain: str, **made: str) -> list[Column]:
+    return [Column(name, made.get(name, name), detail=True) for name in plain.split()]
+
+
+COLUMNS: dict[str, list[Column]] = {
+    "tasks": [
+        *_columns(
+            "task_id attempt_number name state job_id actor_id type func_or_class_name parent_task_id node_id "
+            "worker_id worker_pid error_type",
+            parent_task_id="coalesce(parent_task_id, repeat('ff', 24))",
+        ),
+        *_details(
+            "language required_resources runtime_env_info placement_group_id events profiling_data creation_time_ms "
+            "start_time_ms end_time_ms task_log_info error_message is_debugger_paused call_site label_selector "
+            "fallback_strategy",
+            required_resources="coalesce(required_resources, '{}')::json",
+            runtime_env_info="""{
+                'serialized_runtime_env': coalesce(runtime_env, ''),
+                'runtime_env_config': {'setup_timeout_seconds': 600, 'eager_install': true, 'log_files': []::varchar[]}
+            }""",
+            events="list_filter(["
+            + ", ".join(f"{{'state': '{state}', 'created_ms': {_ms(ns)}}}" for state, ns in _EVENTS.items())
+            + "], lambda event: event.created_ms is not null)",
+            profiling_data="""case when component_type is null then '{}'::json else to_json({
+                'component_type': component_type,
+                'component_id': component_id,
+                'node_ip_address': node_ip_address,
+                'events': [
+                    {'start_time': span.startTime / 1e6, 'end_time': span.endTime / 1e6,
+                     'extra_data': coalesce(try_cast(span.extraData as json), to_json(span.extraData)),
+                     'event_name': span.eventName}
+                    for span in spans
+                ]
+            }) end""",
+            creation_time_ms=_ms("pending_args_avail_ns"),
+            start_time_ms=_ms("running_ns"),
+            end_time_ms=_ms("coalesce(failed_ns, finished_ns)"),
+            task_log_info="""case when coalesce(stdout_file, stderr_file) is not null
+                or coalesce(stdout_end, stderr_end) is not null then json_merge_patch('{}', json_object(
+                'stdout_file', stdout_file, 'stderr_file', stderr_file,
+                'stdout_start', stdout_start, 'stdout_end', stdout_end,
+                'stderr_start', stderr_start, 'stderr_end', stderr_end
+            )) end""",
+            label_selector="coalesce(label_selector, '{}')::json",
+            fallback_strategy="""coalesce(fallback_strategy, '{"options": []}')::json""",
+        ),
+    ],
+    "actors": [
+        *_columns("actor_id class_name state job_id name node_id pid ray_namespace"),
+        *_details(
+            "serialized_runtime_env required_resources death_cause is_detached placement_group_id repr_name "
+            "num_restarts num_restarts_due_to_lineage_reconstruction num_restarts_due_to_node_preemption call_site "
+            "label_selector fallback_strategy",
+            num_restarts="num_restarts::varchar",
+            num_restarts_due_to_lineage_reconstruction="num_restarts_due_to_lineage_reconstruction::varchar",
+            num_restarts_due_to_node_preemption="num_restarts_due_to_node_preemption::varchar",
+        ),
+    ],
+    "nodes": [
+        *_columns("node_id node_ip is_head_node state state_message node_name resources_total labels"),
+        *_details(
+            "start_time_ms end_time_ms",
+            start_time_ms="ray_ms(start_ns)",
+            end_time_ms="coalesce(ray_ms(end_ns), 0)",
+        ),
+    ],
+    "workers": [
+        *_columns("worker_id is_alive worker_type exit_type node_id ip pid"),
+        *_details(
+            "exit_detail worker_launch_time_ms worker_launched_time_ms start_time_ms end_time_ms debugger_port "
+            "num_paused_threads",
+            start_time_ms="coalesce(start_time_ms, 0)",
+            end_time_ms="coalesce(end_time_ms, 0)",
+        ),
+    ],
+    "jobs": [
+        *_columns(
+            "job_id submission_id entrypoint type status message error_type driver_info",
+            driver_info="""case when job_id is not null then {
+                'id': job_id, 'node_ip_address': driver_ip, 'pid': driver_pid
+            } end""",
+        ),
+        *_details(
+            "start_time end_time metadata runtime_env driver_agent_http_address driver_node_id driver_exit_code",
+            start_time="start_ms",
+            end_time="end_ms",
+        ),
+    ],
+    "placement_groups": [
+        *_columns("placement_group_id name creator_job_id state"),
+        *_details("bundles is_detached stats topology_strategy topology_assignments"),
+    ],
+    "runtime_envs": [
+        *_columns(
+            "runtime_env success creation_time_ms node_id",
+            creation_time_ms="creation_time_ms::bigint::varchar",
+        ),
+        *_details("ref_cnt error"),
+    ],
+    "cluster_events": [
+        *_columns(
+            "severity time source_type message event_id",
+            time="strftime(make_timestamp_ns(event_ns), '%Y-%m-%d %H:%M:%S')",
+        ),
+        *_details("custom_fields"),
+    ],
+}
+
+
+def row(table: str, *, detail: bool) -> str:
+    """SQL: a row as JSON text."""
+    fields = (f"'{column.name}': {column.value}" for column in COLUMNS[table] if detail or not column.detail)
+    return "to_json({" + ", ".join(fields) + "})::varchar"

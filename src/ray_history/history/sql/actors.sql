@@ -1,0 +1,113 @@
+-- actors: one row per actor, from ACTOR_DEFINITION and ACTOR_LIFECYCLE events.
+with definition as (
+    select
+        hex_id(body->>'actorId', 16) as actor_id,
+        max(hex_id(body->>'jobId', 4)) as job_id,
+        max(body->>'className') as class_name,
+        max(body->>'name') as name,
+        max(body->>'rayNamespace') as ray_namespace,
+        max(body->>'serializedRuntimeEnv') as serialized_runtime_env,
+        max(filled(body->'requiredResources')) as required_resources,
+        max(hex_id(body->>'placementGroupId', 18)) as placement_group_id,
+        max(filled(body->'labelSelector')) as label_selector,
+        max(filled(body->'fallbackStrategy')) as fallback_strategy,
+        max(body->>'callSite') as call_site,
+        bool_or((body->>'isDetached')::boolean) as is_detached
+    from rare_event
+    where event_type = 'ACTOR_DEFINITION_EVENT' and event_ns <= moment
+    group by all
+),
+transition as (
+    select distinct
+        hex_id(body->>'actorId', 16) as actor_id,
+        step->>'state' as state,
+        instant(step->>'timestamp') as at_ns,
+        hex_id(step->>'nodeId', 28) as node_id,
+        hex_id(step->>'workerId', 28) as worker_id,
+        nullif((step->>'pid')::bigint, 0) as pid,
+        nullif((step->>'port')::bigint, 0) as port,
+        said(step->>'reprName') as repr_name,
+        step->>'restartReason' as restart_reason,
+        step->'deathCause' as death_cause
+    from (
+        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+        from rare_event
+        where event_type = 'ACTOR_LIFECYCLE_EVENT'
+    )
+    where at_ns <= moment
+),
+ranked as (
+    select *, list_position(
+        ['DEPENDENCIES_UNREADY', 'PENDING_CREATION', 'ALIVE', 'RESTARTING', 'DEAD'], state
+    ) as rank
+    from transition
+),
+-- A dead actor is often reported dead again: it died at the first report, the last one has the fuller cause. Only what
+-- is not DEAD begins a new life (lineage reconstruction can restart a dead actor).
+life as (
+    select
+        actor_id,
+        arg_max(state, (at_ns, rank)) as state,
+        arg_max(node_id, at_ns) filter (node_id is not null) as node_id,
+        arg_max(worker_id, at_ns) filter (worker_id is not null) as worker_id,
+        arg_max(pid, at_ns) filter (pid is not null) as pid,
+        arg_max(port, at_ns) filter (port is not null) as port,
+        arg_max(repr_name, at_ns) filter (repr_name is not null) as repr_name,
+        count(*) filter (state = 'RESTARTING') as num_restarts,
+        count(*) filter (state = 'RESTARTING' and restart_reason = 'LINEAGE_RECONSTRUCTION') as num_restarts_lineage,
+        count(*) filter (state = 'RESTARTING' and restart_reason = 'NODE_PREEMPTION') as num_restarts_preemption,
+        min(at_ns) filter (state = 'ALIVE') as start_ns,
+        max(at_ns) as changed_ns,
+        max(at_ns) filter (state <> 'DEAD') as last_alive_ns
+    from ranked
+    group by actor_id
+),
+death as (
+    select
+        actor_id,
+        min(at_ns) as end_ns,
+        arg_max(death_cause, (at_ns, death_cause::varchar)) filter (death_cause is not null) as cause
+    from ranked
+    join life using (actor_id)
+    where ranked.state = 'DEAD' and life.state = 'DEAD' and at_ns >= coalesce(last_alive_ns, at_ns)
+    group by actor_id
+)
+select
+    actor_id,
+    coalesce(class_name, '') as class_name,
+    coalesce(life.state, 'DEPENDENCIES_UNREADY') as state,
+    coalesce(job_id, right(actor_id, 8)) as job_id,
+    coalesce(name, '') as name,
+    life.node_id,
+    coalesce(life.pid, 0) as pid,
+    coalesce(ray_namespace, '') as ray_namespace,
+    coalesce(serialized_runtime_env, '') as serialized_runtime_env,
+    coalesce(required_resources, '{}')::json as required_resources,
+    ray_death_cause(death.cause) as death_cause,
+    coalesce(is_detached, false) as is_detached,
+    placement_group_id,
+    coalesce(life.repr_name, '') as repr_name,
+    coalesce(num_restarts, 0) as num_restarts,
+    coalesce(num_restarts_lineage, 0) as num_restarts_due_to_lineage_reconstruction,
+    coalesce(num_restarts_preemption, 0) as num_restarts_due_to_node_preemption,
+    call_site,
+    coalesce(label_selector, '{}')::json as label_selector,
+    fallback_strategy::json as fallback_strategy,
+    life.worker_id,
+    node.node_ip as ip_address,
+    life.port,
+    life.start_ns,
+    death.end_ns,
+    life.changed_ns,
+    coalesce(
+        cause->>'$.actorDiedErrorContext.errorMessage',
+        cause->>'$.creationTaskFailureContext.formattedExceptionString',
+        cause->>'$.runtimeEnvFailedContext.errorMessage',
+        cause->>'$.actorUnschedulableContext.errorMessage',
+        cause->>'$.oomContext.errorMessage'
+    ) as exit_detail
+from definition
+full join life using (actor_id)
+left join death using (actor_id)
+left join nodes_at(moment) as node on node.node_id = life.node_id
+where actor_id is not null

@@ -1,0 +1,63 @@
+-- facts: one row about the session as a whole.
+with answer as (
+    select
+        max(body->>'ray_version') filter (name = 'restful__api__version') as ray_version,
+        max(body->>'ray_commit') filter (name = 'restful__api__version') as ray_commit,
+        max(body->>'$.data.rayVersion') filter (name = 'restful__api__v0__cluster_metadata') as metadata_ray_version,
+        max(body->>'$.data.pythonVersion') filter (name = 'restful__api__v0__cluster_metadata') as python_version,
+        max(body->>'value') filter (name = 'restful__timezone') as timezone
+    from document
+    where source = 'endpoint'
+),
+account as (
+    select
+        count(*) as collectors,
+        count(*) filter (body->>'ended' = 'graceful') as graceful,
+        max((body->>'written')::double) as last_written,
+        max((body->>'alive_until')::double) as alive_until,
+        sum((body->>'$.events.received')::bigint) as events_received,
+        sum((body->>'$.events.stored')::bigint) as events_stored,
+        sum((body->>'$.events.quarantined')::bigint) as events_quarantined,
+        sum((body->>'$.events.dropped_by_ray')::bigint) as events_dropped_by_ray,
+        sum((body->>'$.logs.bytes_lost')::bigint) as log_bytes_lost
+    from document
+    where source = 'ledger'
+),
+span_of_life as (
+    select min(first_ns) as start_ns, max(last_ns) as last_ns
+    from (
+        select min(event_ns) as first_ns, max(event_ns) as last_ns from rare_event
+        union all
+        select min(start_ns), max(coalesce(end_ns, start_ns)) from nodes
+        union all
+        select min(pending_args_avail_ns), max(greatest(pending_args_avail_ns, running_ns, finished_ns, failed_ns))
+        from observed_tasks
+        union all
+        select null, max(event_ns) from cluster_events
+    )
+)
+select
+    coalesce(answer.ray_version, answer.metadata_ray_version) as ray_version,
+    answer.ray_commit,
+    answer.python_version,
+    answer.timezone,
+    span_of_life.start_ns,
+    span_of_life.last_ns,
+    case
+        when account.collectors = 0 then null
+        when account.graceful = account.collectors then 'graceful'
+        when account.graceful > 0 then 'partly graceful'
+        else 'lost'
+    end as ended,
+    account.* exclude (graceful),
+    (select count(*) from nodes) as nodes,
+    (select count(*) from document where source = 'node') as nodes_with_files,
+    (select count(*) from nodes where node_id not in (select node_id from document where source in ('node', 'ledger')))
+        as nodes_without_files,
+    (select sum((resources_total->>'CPU')::double) from nodes) as cpus,
+    (select sum((resources_total->>'GPU')::double) from nodes) as gpus,
+    (select count(*) from actors) as actors,
+    (select count(*) from jobs) as jobs,
+    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
+    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks
+from answer, account, span_of_life

@@ -1,0 +1,175 @@
+-- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. A submission is told by
+-- SUBMISSION_JOB events (a later Ray), by the file EXPORT_SUBMISSION_JOB or by polling; the row takes the most advanced
+-- status that any of them saw, and each field from the best source that has it, in that order.
+with definition as (
+    select
+        hex_id(body->>'jobId', 4) as job_id,
+        max(said(body->>'entrypoint')) as entrypoint,
+        max(said(body->>'driverPid')) as driver_pid,
+        max(hex_id(body->>'driverNodeId', 28)) as driver_node_id,
+        max(said(body->>'$.config.serializedRuntimeEnv')) as runtime_env,
+        max(filled(body->'$.config.metadata')) as metadata
+    from rare_event
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and event_ns <= moment
+    group by all
+),
+life as (
+    select
+        hex_id(body->>'jobId', 4) as job_id,
+        min(instant(step->>'timestamp')) filter (step->>'state' = 'CREATED') as start_ns,
+        min(instant(step->>'timestamp')) filter (step->>'state' = 'FINISHED') as end_ns
+    from (
+        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+        from rare_event
+        where event_type = 'DRIVER_JOB_LIFECYCLE_EVENT'
+    )
+    where instant(step->>'timestamp') <= moment
+    group by all
+),
+driver as (
+    select
+        * exclude (metadata),
+        metadata->>'job_submission_id' as submission_id,
+        json_merge_patch(coalesce(metadata, '{}')::json, '{"job_submission_id": null}') as metadata
+    from definition
+    full join life using (job_id)
+),
+-- Each sighting of a submission: which source, how far it had come, its fields.
+sighting as (
+    select
+        body->>'submissionId' as submission_id,
+        1 as source,
+        instant(step->>'timestamp') as seen_ns,
+        step->>'state' as status,
+        step->>'message' as message,
+        said(step->>'errorType') as error_type,
+        null::varchar as entrypoint,
+        null::bigint as start_ms,
+        case when step->>'state' in ('SUCCEEDED', 'FAILED', 'STOPPED') then ray_ms(instant(step->>'timestamp')) end as end_ms,
+        null::varchar as metadata,
+        null::varchar as runtime_env,
+        said(step->>'driverAgentHttpAddress') as driver_agent_http_address,
+        hex_id(step->>'driverNodeId', 28) as driver_node_id,
+        (step->>'driverExitCode')::bigint as driver_exit_code
+    from (
+        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+        from rare_event
+        where event_type = 'SUBMISSION_JOB_LIFECYCLE_EVENT'
+    )
+    union all by name
+    select
+        body->>'submissionId' as submission_id,
+        1 as source,
+        event_ns as seen_ns,
+        'PENDING' as status,
+        said(body->>'entrypoint') as entrypoint,
+        ray_ms(event_ns) as start_ms,
+        filled(body->'$.config.metadata') as metadata,
+        said(body->>'$.config.serializedRuntimeEnv') as runtime_env
+    from rare_event
+    where event_type = 'SUBMISSION_JOB_DEFINITION_EVENT'
+    union all by name
+    select
+        body->>'$.event_data.submission_job_id' as submission_id,
+        2 as source,
+        (body->>'timestamp')::bigint * 1000000000 as seen_ns,
+        coalesce(body->>'$.event_data.status', 'PENDING') as status,
+        body->>'$.event_data.message' as message,
+        said(body->>'$.event_data.error_type') as error_type,
+        body->>'$.event_data.entrypoint' as entrypoint,
+        nullif((body->>'$.event_data.start_time')::bigint, 0) as start_ms,
+        nullif((body->>'$.event_data.end_time')::bigint, 0) as end_ms,
+        (body->'$.event_data.metadata')::varchar as metadata,
+        body->>'$.event_data.runtime_env_json' as runtime_env,
+        said(body->>'$.event_data.driver_agent_http_address') as driver_agent_http_address,
+        said(body->>'$.event_data.driver_node_id') as driver_node_id,
+        (body->>'$.event_data.driver_exit_code')::bigint as driver_exit_code
+    from document
+    where source = 'export_event' and body->>'source_type' = 'EXPORT_SUBMISSION_JOB'
+    union all by name
+    select
+        row->>'submission_id' as submission_id,
+        3 as source,
+        (row->>'start_time')::bigint * 1000000 as seen_ns,
+        row->>'status' as status,
+        row->>'message' as message,
+        row->>'error_type' as error_type,
+        row->>'entrypoint' as entrypoint,
+        (row->>'start_time')::bigint as start_ms,
+        (row->>'end_time')::bigint as end_ms,
+        (row->'metadata')::varchar as metadata,
+        (row->'runtime_env')::varchar as runtime_env,
+        row->>'driver_agent_http_address' as driver_agent_http_address,
+        row->>'driver_node_id' as driver_node_id,
+        (row->>'driver_exit_code')::bigint as driver_exit_code
+    from polled_jobs()
+    where row->>'type' = 'SUBMISSION'
+),
+seen as (
+    select
+        * exclude (end_ms),
+        if(end_ms * 1000000 <= moment, end_ms, null) as end_ms,
+        case
+            when status not in ('SUCCEEDED', 'FAILED', 'STOPPED') then status
+            when end_ms * 1000000 > moment then 'RUNNING'
+            else status
+        end as status_then,
+        (list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), -source, seen_ns) as rank
+    from sighting
+    where submission_id <> '' and seen_ns <= moment
+),
+submission as (
+    select
+        submission_id,
+        arg_max(status_then, rank) as status,
+        arg_max(message, rank) filter (message is not null) as message,
+        arg_max(error_type, rank) filter (error_type is not null) as error_type,
+        arg_max(entrypoint, rank) filter (entrypoint is not null) as entrypoint,
+        min(start_ms) as start_ms,
+        arg_max(end_ms, rank) filter (end_ms is not null) as end_ms,
+        arg_max(metadata, rank) filter (metadata is not null) as metadata,
+        arg_max(runtime_env, rank) filter (runtime_env is not null) as runtime_env,
+        arg_max(driver_agent_http_address, rank) filter (driver_agent_http_address is not null)
+            as driver_agent_http_address,
+        arg_max(driver_node_id, rank) filter (driver_node_id is not null) as driver_node_id,
+        arg_max(driver_exit_code, rank) filter (driver_exit_code is not null) as driver_exit_code
+    from seen
+    group by submission_id
+),
+-- A submission may start several drivers: Ray shows the last one.
+last_driver as (
+    select * from driver
+    qualify submission_id is null or job_id = max(job_id) over (partition by submission_id)
+),
+polled_driver as (
+    select row->>'job_id' as job_id, row->>'$.driver_info.node_ip_address' as ip
+    from polled_jobs()
+    where row->>'job_id' is not null
+)
+select
+    last_driver.job_id,
+    coalesce(submission.submission_id, last_driver.submission_id) as submission_id,
+    coalesce(submission.entrypoint, last_driver.entrypoint, '') as entrypoint,
+    case when coalesce(submission.submission_id, last_driver.submission_id) is null then 'DRIVER' else 'SUBMISSION' end
+        as type,
+    coalesce(
+        submission.status,
+        case when last_driver.end_ns is null then 'RUNNING' else 'SUCCEEDED' end
+    ) as status,
+    submission.message,
+    submission.error_type,
+    coalesce(submission.start_ms, ray_ms(last_driver.start_ns)) as start_ms,
+    case when submission.submission_id is null then ray_ms(last_driver.end_ns) else submission.end_ms end as end_ms,
+    coalesce(submission.metadata, last_driver.metadata, '{}')::json as metadata,
+    coalesce(submission.runtime_env, last_driver.runtime_env, '{}')::json as runtime_env,
+    submission.driver_agent_http_address,
+    coalesce(submission.driver_node_id, case when submission.submission_id is not null then last_driver.driver_node_id end)
+        as driver_node_id,
+    submission.driver_exit_code,
+    coalesce(node.node_ip, polled_driver.ip) as driver_ip,
+    last_driver.driver_pid,
+    last_driver.end_ns as driver_end_ns
+from last_driver
+full join submission on submission.submission_id = last_driver.submission_id
+left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id
+left join polled_driver on polled_driver.job_id = last_driver.job_id

@@ -1,0 +1,108 @@
+-- placement_groups: one row per group, from PLACEMENT_GROUP events (a later Ray) and from polling.
+with definition as (
+    select
+        hex_id(body->>'placementGroupId', 18) as placement_group_id,
+        max(body->>'name') as name,
+        max(hex_id(body->>'creatorJobId', 4)) as creator_job_id,
+        bool_or((body->>'isDetached')::boolean) as is_detached,
+        max((body->'bundles')::varchar) as bundles,
+        max(said(body->>'strategy')) as strategy,
+        min(coalesce(nullif((body->>'creationRequestReceivedNs')::bigint, 0), event_ns)) as created_ns
+    from rare_event
+    where event_type = 'PLACEMENT_GROUP_DEFINITION_EVENT' and event_ns <= moment
+    group by all
+),
+life as (
+    select
+        hex_id(body->>'placementGroupId', 18) as placement_group_id,
+        arg_max(
+            step,
+            (instant(step->>'timestamp'), list_position(['PENDING', 'PREPARED', 'CREATED', 'RESCHEDULING', 'REMOVED'], step->>'state'))
+        ) as step,
+        max(instant(step->>'timestamp')) as changed_ns,
+        arg_max((step->'bundlePlacements')::varchar, instant(step->>'timestamp'))
+            filter (json_array_length(step->'bundlePlacements') > 0) as placements
+    from (
+        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+        from rare_event
+        where event_type = 'PLACEMENT_GROUP_LIFECYCLE_EVENT'
+    )
+    where instant(step->>'timestamp') <= moment
+    group by all
+),
+bundle as (
+    select
+        placement_group_id,
+        to_json(list(json_object(
+            'bundle_id', json_object('placement_group_id', placement_group_id, 'bundle_index', bundle_index),
+            'unit_resources', unit_resources,
+            'node_id', coalesce(node_id, ''),
+            'label_selector', label_selector
+        ) order by bundle_index)) as bundles
+    from (
+        select
+            placement_group_id,
+            coalesce((b->>'bundleIndex')::bigint, 0) as bundle_index,
+            coalesce(b->'unitResources', '{}'::json) as unit_resources,
+            coalesce(b->'labelSelector', '{}'::json) as label_selector
+        from (select placement_group_id, unnest(from_json(bundles, '["JSON"]')) as b from definition)
+    )
+    left join (
+        select
+            placement_group_id,
+            coalesce((p->>'bundleIndex')::bigint, 0) as bundle_index,
+            hex_id(p->>'nodeId', 28) as node_id
+        from (select placement_group_id, unnest(from_json(placements, '["JSON"]')) as p from life)
+    ) using (placement_group_id, bundle_index)
+    group by placement_group_id
+),
+told as (
+    select
+        placement_group_id,
+        name,
+        creator_job_id,
+        coalesce(step->>'state', 'PENDING') as state,
+        bundle.bundles,
+        is_detached,
+        json_object(
+            'creation_request_received_ns', created_ns::varchar,
+            'scheduling_attempt', coalesce((step->>'schedulingAttempt')::bigint, 0),
+            'scheduling_state', coalesce(step->>'schedulingState', 'QUEUED'),
+            'highest_retry_delay_ms', coalesce((step->>'highestRetryDelayMs')::double, 0.0)
+        ) as stats,
+        created_ns,
+        changed_ns
+    from definition
+    full join life using (placement_group_id)
+    left join bundle using (placement_group_id)
+),
+polled as (
+    select
+        row->>'placement_group_id' as placement_group_id,
+        row->>'name' as name,
+        row->>'creator_job_id' as creator_job_id,
+        row->>'state' as state,
+        row->'bundles' as bundles,
+        (row->>'is_detached')::boolean as is_detached,
+        row->'stats' as stats,
+        coalesce(row->'topology_strategy', row->'label_domain_key') as topology_strategy,
+        coalesce(row->'topology_assignments', row->'label_domain_assignments') as topology_assignments,
+        (row->>'$.stats.creation_request_received_ns')::bigint as created_ns
+    from listed_rows('placement_groups')
+    where coalesce((row->>'$.stats.creation_request_received_ns')::bigint, 0) <= moment
+)
+select
+    placement_group_id,
+    coalesce(told.name, polled.name, '') as name,
+    coalesce(told.creator_job_id, polled.creator_job_id) as creator_job_id,
+    case when polled.state = 'REMOVED' then 'REMOVED' else coalesce(told.state, polled.state) end as state,
+    coalesce(told.bundles, polled.bundles, '[]')::json as bundles,
+    coalesce(told.is_detached, polled.is_detached, false) as is_detached,
+    coalesce(polled.stats, told.stats) as stats,
+    coalesce(polled.topology_strategy, '{}')::json as topology_strategy,
+    coalesce(polled.topology_assignments, '{}')::json as topology_assignments,
+    coalesce(told.created_ns, polled.created_ns) as created_ns,
+    case when coalesce(told.state, polled.state) = 'REMOVED' then told.changed_ns end as end_ns
+from told
+full join polled using (placement_group_id)
+where placement_group_id is not null

@@ -1,0 +1,11 @@
+-- Judged rows as they were before the judgement, ready to be merged with rows of new events.
+select
+    * exclude (state, error_type, error_message, is_debugger_paused, is_listed, is_defined, is_implied, is_forced, told_name)
+    replace (
+        told_name as name,
+        case when is_defined then type end as type,
+        case when is_defined then func_or_class_name end as func_or_class_name,
+        case when is_implied then null else finished_ns end as finished_ns,
+        case when is_forced then null else failed_ns end as failed_ns
+    )
+from judged

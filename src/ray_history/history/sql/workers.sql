@@ -1,0 +1,93 @@
+-- workers: one row per worker process, from WORKER_DEFINITION and WORKER_LIFECYCLE events (Ray >= 2.57); drivers and
+-- the workers of an older Ray from polling; a driver that nobody polled from its job's definition.
+with definition as (
+    select
+        hex_id(body->>'workerId', 28) as worker_id,
+        max(hex_id(body->>'nodeId', 28)) as node_id,
+        max(nullif((body->>'pid')::bigint, 0)) as pid,
+        max(said(body->>'workerType')) as worker_type
+    from rare_event
+    where event_type = 'WORKER_DEFINITION_EVENT' and event_ns <= moment
+    group by all
+),
+transition as (
+    select
+        hex_id(body->>'workerId', 28) as worker_id,
+        step->>'state' as state,
+        instant(step->>'timestamp') as at_ns,
+        nullif((step->>'workerLaunchTimeMs')::ubigint, 0) as launch_ms,
+        nullif((step->>'workerLaunchedTimeMs')::ubigint, 0) as launched_ms,
+        nullif((step->>'startTimeMs')::ubigint, 0) as start_ms,
+        nullif((step->>'endTimeMs')::ubigint, 0) as end_ms,
+        step->>'$.deathInfo.exitType' as exit_type,
+        step->>'$.deathInfo.exitDetail' as exit_detail
+    from (
+        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+        from rare_event
+        where event_type = 'WORKER_LIFECYCLE_EVENT'
+    )
+    where at_ns <= moment
+),
+life as (
+    select
+        worker_id,
+        bool_or(state = 'DEAD') as is_dead,
+        min(launch_ms) as launch_ms,
+        min(launched_ms) as launched_ms,
+        min(start_ms) as start_ms,
+        min(end_ms) filter (state = 'DEAD') as end_ms,
+        arg_min(exit_type, at_ns) filter (state = 'DEAD' and exit_type is not null) as exit_type,
+        arg_min(exit_detail, at_ns) filter (state = 'DEAD' and exit_type is not null) as exit_detail
+    from transition
+    group by worker_id
+),
+driver as (
+    select
+        rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id,
+        max(hex_id(body->>'driverNodeId', 28)) as node_id,
+        max((body->>'driverPid')::bigint) as pid
+    from rare_event
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and event_ns <= moment
+    group by all
+),
+polled as (
+    select
+        row->>'worker_id' as worker_id,
+        (row->>'is_alive')::boolean as is_alive,
+        row->>'worker_type' as worker_type,
+        row->>'exit_type' as exit_type,
+        row->>'exit_detail' as exit_detail,
+        row->>'node_id' as node_id,
+        row->>'ip' as ip,
+        (row->>'pid')::bigint as pid,
+        (row->>'worker_launch_time_ms')::ubigint as launch_ms,
+        (row->>'worker_launched_time_ms')::ubigint as launched_ms,
+        nullif((row->>'start_time_ms')::ubigint, 0) as start_ms,
+        nullif((row->>'end_time_ms')::ubigint, 0) as end_ms,
+        (row->>'debugger_port')::bigint as debugger_port,
+        (row->>'num_paused_threads')::bigint as num_paused_threads
+    from listed_rows('workers')
+    where coalesce(nullif((row->>'start_time_ms')::ubigint, 0), 0) * 1000000 <= moment
+)
+select
+    worker_id,
+    not coalesce(life.is_dead, not polled.is_alive, false) as is_alive,
+    coalesce(definition.worker_type, polled.worker_type, case when driver.worker_id is not null then 'DRIVER' end, 'WORKER')
+        as worker_type,
+    coalesce(life.exit_type, polled.exit_type) as exit_type,
+    coalesce(definition.node_id, polled.node_id, driver.node_id) as node_id,
+    coalesce(node.node_ip, polled.ip) as ip,
+    coalesce(definition.pid, polled.pid, driver.pid) as pid,
+    coalesce(life.exit_detail, polled.exit_detail) as exit_detail,
+    coalesce(life.launch_ms, polled.launch_ms) as worker_launch_time_ms,
+    coalesce(life.launched_ms, polled.launched_ms) as worker_launched_time_ms,
+    coalesce(life.start_ms, polled.start_ms) as start_time_ms,
+    coalesce(life.end_ms, polled.end_ms) as end_time_ms,
+    polled.debugger_port,
+    polled.num_paused_threads
+from definition
+full join life using (worker_id)
+full join driver using (worker_id)
+full join polled using (worker_id)
+left join nodes_at(moment) as node on node.node_id = coalesce(definition.node_id, polled.node_id, driver.node_id)
+where worker_id is not null

@@ -1,0 +1,110 @@
+"""The tables of a session, read: now or at any moment, as observed or closed.
+
+A `View` says which: `at` is a moment inside the session (None for its last), `closed_at` the end of the session when
+what was still open shall be shown as ended (None to show it as last observed).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from .building import define_small_tables, observed_tasks
+from .closure import CLOSED
+from .sql import text
+
+_STATES = (
+    "pending_args_avail_ns",
+    "pending_node_assignment_ns",
+    "pending_obj_store_mem_avail_ns",
+    "pending_args_fetch_ns",
+    "submitted_to_worker_ns",
+    "pending_actor_task_args_fetch_ns",
+    "pending_actor_task_ordering_ns",
+    "getting_and_pinning_args_ns",
+    "running_ns",
+    "running_in_ray_get_ns",
+    "running_in_ray_wait_ns",
+    "finished_ns",
+    "failed_ns",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Which state of a session is meant."""
+
+    at: int | None = None
+    closed_at: int | None = None
+
+
+LAST = View()
+
+
+class Tables:
+    """One session's tables, from the files that `Builder` left in `directory`; for many threads."""
+
+    def __init__(self, directory: Path, *, memory: int = 512 << 20, threads: int = 2) -> None:
+        self._database = duckdb.connect(
+            config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""}
+        )
+        self._database.execute("set enable_progress_bar = false")
+        self._heavy = threading.BoundedSemaphore(threads)
+        for view, file in (("rare_event", "rare_events"), ("document", "documents")):
+            self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
+        self._directory = directory
+        define_small_tables(self._database)
+        self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
+
+    def source(self, table: str, view: View = LAST) -> str:
+        """SQL: the rows of a table, in parentheses."""
+        if table == "tasks":
+            rows = "(from observed_tasks where is_listed)" if view.at is None else _tasks_at(view.at)
+        elif view.at is None:
+            rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
+        else:
+            rows = f"{table}_at({view.at})"
+        if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
+            return f"(from {rows})"
+        return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        with self._database.cursor() as cursor:
+            return cursor.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def reading(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A large answer to fetch from piece by piece; only as many at once as there are threads, the others wait:
+        queries that run together share one memory limit, and fail rather than queue."""
+        with self._heavy, self._database.cursor() as cursor:
+            yield cursor.execute(sql, parameters)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _tasks_at(moment: int) -> str:
+    """Tasks as they were known at a moment: what came later has not happened yet."""
+    reached = ", ".join(f"case when {name} <= {moment} then {name} end as {name}" for name in _STATES)
+    return f"""(
+        select * replace (
+            task_state(
+                failed_ns, finished_ns, running_in_ray_wait_ns, running_in_ray_get_ns, running_ns,
+                getting_and_pinning_args_ns, pending_actor_task_ordering_ns, pending_actor_task_args_fetch_ns,
+                submitted_to_worker_ns, pending_args_fetch_ns, pending_obj_store_mem_avail_ns,
+                pending_node_assignment_ns, pending_args_avail_ns
+            ) as state,
+            case when failed_ns is not null then error_type end as error_type,
+            case when failed_ns is not null then error_message end as error_message,
+            list_filter(spans, lambda span: span.endTime <= {moment}) as spans
+        )
+        from (select * replace ({reached}) from observed_tasks where is_listed)
+        where coalesce({", ".join(_STATES)}) is not null
+    )"""

@@ -1,0 +1,121 @@
+"""What a session holds besides exported events, as one file of JSON lines for the tables.
+
+Each line is {source, name, node_id, body}:
+* `endpoint`: a dashboard answer as polled, under the name it is stored by;
+* `log_event`: a line of `logs/events/event_*.log`, the cluster events;
+* `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
+* `ledger`: a collector's account of one node;
+* `node`: a node that the listing shows, with the number of its files.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ray_history.archive import layout
+from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.log_files import LogFile, LogFiles
+from ray_history.archive.session_files import SessionFiles
+from ray_history.archive.stores import Store
+
+_LONGEST_LINE = 8 << 20
+_LONGEST_ANSWER = 48 << 20
+_LOGS = {"log_event": "events/event_*.log*", "export_event": "export_events/event_EXPORT_*.log*"}
+
+
+def is_source_log(name: str) -> bool:
+    """Whether a log file is one of those that documents are made of."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LOGS.values())
+
+
+def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: list[str]) -> None:
+    """Gather them all; what cannot be read is named in `problems`."""
+    with ThreadPoolExecutor(8, "documents") as threads:
+        jobs = [
+            threads.submit(_endpoint, store, name, info.key, problems)
+            for name, info in files.endpoints.items()
+            if _fits(info.size, info.key, problems)
+        ]
+        prefix = layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)
+        jobs += [threads.submit(_ledger, store, info.key, problems) for info in store.list(prefix)]
+        logs = files.logs(store)
+        jobs += [
+            threads.submit(_lines, logs, log_file, source, problems)
+            for node in logs.nodes()
+            for log_file in logs.list(node)
+            for source, pattern in _LOGS.items()
+            if fnmatch.fnmatchcase(log_file.name, pattern) and log_file.size
+        ]
+        for job in jobs:
+            out.writelines(line + b"\n" for line in job.result())
+    for node in sorted(files.nodes):
+        body = {
+            "event_files": sum(file.key.node == node for file in files.event_files),
+            "log_files": sum(of == node for of, _, _ in files.whole_logs),
+        }
+        out.write(_document("node", node, node, body) + b"\n")
+
+
+def _document(source: str, name: str, node: str, body: Any) -> bytes:
+    return msgspec.json.encode({"source": source, "name": name, "node_id": node, "body": body})
+
+
+def _fits(size: int, key: str, problems: list[str]) -> bool:
+    if size > _LONGEST_ANSWER:
+        problems.append(f"{key}: {size} bytes, more than {_LONGEST_ANSWER}; left out")
+    return size <= _LONGEST_ANSWER
+
+
+def _parsed(body: bytes, place: str, problems: list[str]) -> Any:
+    """The body as JSON checked in full; None if it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problems.append(f"{place}: not JSON ({error})")
+        return None
+
+
+def _endpoint(store: Store, name: str, key: str, problems: list[str]) -> list[bytes]:
+    body = _parsed(store.get(key), key, problems)
+    return [] if body is None else [_document("endpoint", name, "", body)]
+
+
+def _ledger(store: Store, key: str, problems: list[str]) -> list[bytes]:
+    try:
+        body = _parsed(store.get(key), key, problems)
+    except NotFound:
+        return []
+    node = key.rpartition("/")[2].removesuffix(".json")
+    return [] if body is None else [_document("ledger", node, node, body)]
+
+
+def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:
+    place = f"{log_file.node}/logs/{log_file.name}"
+    documents = []
+    try:
+        for number, line in enumerate(_split(logs.open(log_file).stream()), 1):
+            if not line.strip():
+                continue
+            if len(line) > _LONGEST_LINE:
+                problems.append(f"{place}: line {number}: more than {_LONGEST_LINE} bytes; left out")
+                continue
+            body = _parsed(line, f"{place}: line {number}", problems)
+            if isinstance(body, dict):
+                documents.append(_document(source, log_file.name, log_file.node, body))
+    except ArchiveError as error:
+        problems.append(f"{place}: {error}")
+    return documents
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

@@ -1,0 +1,145 @@
+"""What an index is made of: the manifest names its files, and what they were built from.
+
+Invariants:
+* a manifest is written after all files it names, so that whoever can read it can have the whole index;
+* it names files by size and digest: a file that is cut short or changed is told from the right one;
+* a manifest of another version is never read as one of ours; names in it can not lead out of the index's directory.
+
+    Damaged             the manifest or a file is not what was written
+    └── OtherVersion    a whole manifest, of a program that means something else by the tables
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+VERSION = 1
+"""Raised whenever the meaning of the tables changes: indexes of other versions are then built anew."""
+
+MAX_PROBLEMS = 1000
+"""Problems told one by one; the rest is only counted."""
+
+MANIFEST = "manifest.json"
+
+_HASHED_AT_ONCE = 4
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet\Z", max_length=200)]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+
+
+class Damaged(ValueError):
+    """Part of an index is missing, cut short or changed; building it anew is the remedy."""
+
+
+class OtherVersion(Damaged):
+    """An index whose tables mean something else."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the index is of version {version}, this program reads version {VERSION}")
+        self.version = version
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """One event file that went into the tables."""
+
+    key: str
+    size: _Natural
+    etag: str
+
+
+class IndexFile(msgspec.Struct, frozen=True):
+    """One file of the index."""
+
+    name: _Name
+    size: _Natural
+    digest: _Digest
+    """Hex BLAKE2b of the content, 16 bytes."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """All of one index."""
+
+    version: int
+    session: str
+    """The session's name."""
+    sources: list[SourceFile]
+    other_sources: str
+    """Digest over the listing of everything else it was built from."""
+    files: list[IndexFile]
+    rows: dict[str, int]
+    """By table."""
+    events: dict[str, int]
+    """Read, by type."""
+    problems: list[str]
+    """What could not be read and why; the first `MAX_PROBLEMS`."""
+    problem_count: int = 0
+    facts: dict[str, Any] = {}
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+_decode_version = msgspec.json.Decoder(_Versioned).decode
+_decode_manifest = msgspec.json.Decoder(Manifest).decode
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as JSON."""
+    return msgspec.json.encode(manifest)
+
+
+def decode(body: bytes) -> Manifest:
+    """The manifest in `body`; Damaged when there is none, OtherVersion when it is not for us."""
+    try:
+        version = _decode_version(body).version
+        if version == VERSION:
+            manifest = _decode_manifest(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Damaged(f"{MANIFEST} is not readable: {error}") from error
+    if version != VERSION:
+        raise OtherVersion(version)
+    if len({file.name for file in manifest.files}) != len(manifest.files):
+        raise Damaged(f"{MANIFEST} names a file twice")
+    return manifest
+
+
+def new_digest() -> hashlib.blake2b:
+    """What `IndexFile.digest` is made with."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def describe_file(path: Path) -> IndexFile:
+    """Read one file and tell its size and digest."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, new_digest).hexdigest()
+        return IndexFile(path.name, file.tell(), digest)
+
+
+def describe(directory: Path, names: Iterable[str]) -> list[IndexFile]:
+    """Read the files and tell their sizes and digests, in the order of the names."""
+    with ThreadPoolExecutor(_HASHED_AT_ONCE, thread_name_prefix="digest") as threads:
+        return list(threads.map(lambda name: describe_file(directory / name), names))
+
+
+def check(directory: Path, manifest: Manifest, *, deep: bool = False) -> None:
+    """Raise Damaged unless all files are there with the right size; `deep` reads them and compares digests too."""
+    try:
+        for file in manifest.files:
+            size = (directory / file.name).stat().st_size
+            if size != file.size:
+                raise Damaged(f"{directory / file.name} has {size} bytes instead of {file.size}")
+        if not deep:
+            return
+        for file, found in zip(manifest.files, describe(directory, [f.name for f in manifest.files]), strict=True):
+            if file != found:
+                raise Damaged(f"{directory / file.name} is not what was written there")
+    except OSError as error:
+        raise Damaged(f"{error.filename or directory} cannot be read: {error.strerror}") from error

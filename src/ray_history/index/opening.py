@@ -1,0 +1,299 @@
+"""A session's tables, wherever they are quickest to be had: the local cache, the bucket's index, or the event files.
+
+Invariants:
+* what is opened matches the archive's listing of that moment: the same event files and other sources, by size and etag;
+* an index that covers part of them is extended by the new files; anything else is built anew;
+* nothing is trusted: a damaged index, here or in the bucket, is thrown away and built again;
+* builds on one machine take turns batch by batch, so that a small session need not wait for the end of a large one, and
+  the memory limit holds for all of them together;
+* an index that could not be published is still used: sharing it is a courtesy to the other servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ray_history.archive import layout
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError
+from ray_history.archive.session_files import EventFile, SessionFiles, list_session
+from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.history.building import Builder, Cancelled, Limits, Unreadable
+
+from .cache import Cache, Entry, Opened
+from .documents import is_source_log, write_documents
+from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, describe
+from .shared import SharedIndex
+from .sources import EventSource
+
+journal = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an opening has come, for people who wait."""
+
+    stage: str = "listing"
+    """listing, fetching the index, reading events, making tables, publishing, ready."""
+    files: int = 0
+    files_total: int = 0
+    bytes: int = 0
+    bytes_total: int = 0
+    events: int = 0
+
+
+class Stop:
+    """A way to end an opening from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = False
+        self._actions: list[Callable[[], None]] = []
+
+    def ask(self) -> None:
+        with self._lock:
+            self._asked = True
+            actions = list(self._actions)
+        for action in actions:
+            action()
+
+    def check(self) -> None:
+        if self._asked:
+            raise Cancelled
+
+    @contextmanager
+    def calls(self, action: Callable[[], None]) -> Iterator[None]:
+        """`action` is called when the stop is asked for inside the block."""
+        with self._lock:
+            self._actions.append(action)
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._actions.remove(action)
+
+
+class Turns:
+    """A lock that is had in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        mine = threading.Event()
+        with self._lock:
+            self._waiting.append(mine)
+            if len(self._waiting) == 1:
+                mine.set()
+        mine.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.popleft()
+                if self._waiting:
+                    self._waiting[0].set()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a session's tables are made of, as listed."""
+
+    files: SessionFiles
+    events: tuple[SourceFile, ...]
+    others: str
+
+    def covered_by(self, manifest: Manifest) -> bool:
+        return set(manifest.sources) == set(self.events) and manifest.other_sources == self.others
+
+    def extends(self, manifest: Manifest) -> bool:
+        """Whether all that the index was made of still stands, so that only the rest need be read."""
+        return set(manifest.sources) <= set(self.events)
+
+    def beyond(self, manifest: Manifest | None) -> Sequence[EventFile]:
+        known = set() if manifest is None else {source.key for source in manifest.sources}
+        return [file for file in self.files.event_files if file.stored.key not in known]
+
+
+def list_sources(store: Store, session: Session) -> Sources:
+    files = list_session(store, session)
+    others = [
+        *files.endpoints.values(),
+        *(info for _, name, info in files.whole_logs if is_source_log(name)),
+        *(info for _, info in files.tail_bundles),
+        *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
+    ]
+    return Sources(files, tuple(_source(file.stored) for file in files.event_files), _digest(others))
+
+
+def _source(info: ObjectInfo) -> SourceFile:
+    return SourceFile(info.key, info.size, info.etag or "")
+
+
+def _digest(objects: Sequence[ObjectInfo]) -> str:
+    told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for info in objects)
+    return hashlib.blake2b("".join(told).encode(), digest_size=16).hexdigest()
+
+
+@dataclass
+class Indexer:
+    """Opens sessions of one store; for many threads."""
+
+    store: Store
+    cache: Cache
+    limits: Limits = field(default_factory=Limits)
+    share: bool = True
+    """Whether indexes are put into the bucket for others."""
+    turns: Turns = field(default_factory=Turns)
+
+    def open(
+        self, session: Session, report: Callable[[Progress], None] = lambda _: None, stop: Stop | None = None
+    ) -> Opened:
+        """The session's tables as of now; the caller closes them."""
+        stop = stop or Stop()
+        report(Progress())
+        sources = list_sources(self.store, session)
+        entry = self.cache.entry(f"{session.cluster.path}/{session.name}")
+        opened = entry.open()
+        if opened is not None:
+            if sources.covered_by(opened.manifest):
+                return opened
+            opened.close()
+        opening = _Opening(self, session, sources, entry, report, stop)
+        return entry.make_unless(sources.covered_by, opening.fetch_or_build)
+
+
+@dataclass
+class _Opening:
+    """One session on its way into the cache."""
+
+    indexer: Indexer
+    session: Session
+    sources: Sources
+    entry: Entry
+    report: Callable[[Progress], None]
+    stop: Stop
+    progress: Progress = field(default_factory=Progress)
+
+    def fetch_or_build(self, directory: Path) -> Manifest:
+        shared = SharedIndex(self.indexer.store, self.session)
+        standing = shared.manifest()
+        if standing is not None and self.sources.covered_by(standing):
+            try:
+                self._tell(stage="fetching the index")
+                shared.fetch(standing, directory)
+                return standing
+            except Damaged as damage:
+                journal.warning(
+                    "the index of %s in the archive is damaged and built again: %s", self.session.name, damage
+                )
+                shared.discard()
+                standing = None
+        manifest = self._build_upon_what_there_is(directory, shared, standing)
+        if self.indexer.share:
+            self._publish(shared, directory, manifest)
+        self._tell(stage="ready")
+        return manifest
+
+    def _build_upon_what_there_is(self, directory: Path, shared: SharedIndex, standing: Manifest | None) -> Manifest:
+        with _closing(self.entry.open()) as mine:
+            if mine is not None and self.sources.extends(mine.manifest):
+                return self._build(directory, mine.directory, mine.manifest)
+        if standing is not None and self.sources.extends(standing):
+            base = directory / "base"
+            base.mkdir()
+            try:
+                shared.fetch(standing, base)
+                return self._build(directory, base, standing)
+            except Damaged as damage:
+                journal.warning("the index of %s in the archive is damaged, left unused: %s", self.session.name, damage)
+            finally:
+                _remove(base)
+        return self._build(directory, None, None)
+
+    def _build(self, directory: Path, base: Path | None, upon: Manifest | None) -> Manifest:
+        files = self.sources.beyond(upon)
+        self._tell(stage="reading events", files_total=len(files), bytes_total=sum(file.stored.size for file in files))
+        with Builder(directory, self.indexer.limits, base) as builder, self.stop.calls(builder.cancel):
+            source = EventSource(self.indexer.store, builder.work, self.indexer.limits.batch_bytes)
+            for batch in source.batches(files):
+                with self.indexer.turns.turn():
+                    try:
+                        builder.add(batch.path)
+                    except Unreadable:
+                        source.carefully(batch)
+                        builder.add(batch.path, careful=True)
+                self._tell(
+                    files=self.progress.files + len(batch.files),
+                    bytes=self.progress.bytes + batch.stored_bytes,
+                    events=builder.counts.events,
+                )
+            self._tell(stage="making tables")
+            problems = [str(problem) for problem in source.problems]
+            problems += [f"{number} x {what}" for what, number in sorted(source.strange.items())]
+            documents = builder.work / "documents.jsonl"
+            with documents.open("wb") as out:
+                write_documents(self.indexer.store, self.sources.files, out, problems)
+            with self.indexer.turns.turn():
+                builder.add_documents(documents)
+                facts = builder.finish()
+        return self._manifest(directory, upon, builder, problems, facts)
+
+    def _manifest(
+        self, directory: Path, upon: Manifest | None, builder: Builder, problems: list[str], facts: dict[str, object]
+    ) -> Manifest:
+        events = dict(upon.events) if upon else {}
+        for name, number in builder.counts.by_type.items():
+            events[name] = events.get(name, 0) + number
+        if builder.counts.dropped:
+            problems.append(f"{builder.counts.dropped} events could not be understood")
+        earlier = upon.problems if upon else []
+        return Manifest(
+            version=VERSION,
+            session=self.session.name,
+            sources=list(self.sources.events),
+            other_sources=self.sources.others,
+            files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
+            rows={},
+            events=events,
+            problems=[*earlier, *problems][:MAX_PROBLEMS],
+            problem_count=len(problems) + (upon.problem_count if upon else 0),
+            facts=facts,
+        )
+
+    def _publish(self, shared: SharedIndex, directory: Path, manifest: Manifest) -> None:
+        self._tell(stage="publishing")
+        try:
+            shared.publish(directory, manifest)
+        except ArchiveError as error:
+            journal.warning("the index of %s is used here but could not be shared: %s", self.session.name, error)
+
+    def _tell(self, **news: object) -> None:
+        self.stop.check()
+        self.progress = replace(self.progress, **news)  # type: ignore[arg-type]
+        self.report(self.progress)
+
+
+@contextmanager
+def _closing(opened: Opened | None) -> Iterator[Opened | None]:
+    try:
+        yield opened
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def _remove(directory: Path) -> None:
+    for file in directory.iterdir():
+        file.unlink()
+    directory.rmdir()

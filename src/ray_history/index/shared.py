@@ -1,0 +1,197 @@
+"""The index in the bucket: built by one server, fetched by all.
+
+Invariants:
+* a data object's key holds the digest of its content: it is never overwritten with anything else, so that whoever
+  fetches by one manifest is not disturbed by the publishing of another;
+* the manifest is put after all data objects it names, in one put: there is always the old index, the new one or none;
+* nothing is taken on trust: every byte fetched is compared with the manifest's digest, and every byte published too;
+* an index of a higher version is left alone; so is one that covers all our sources and more, or the very same;
+* data objects that the standing manifest does not name are deleted an hour after they were put, by the store's clock:
+  until then they may belong to somebody who is about to put a manifest;
+* deletions can cross each other: a manifest may come to name an object that is gone. Fetching then raises Damaged. Ask
+  for the manifest again, as a newer one may stand there; if it is the same, `discard` it, build and publish.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+from ..archive import layout
+from ..archive.catalog import Session
+from ..archive.errors import ArchiveError, NotFound
+from ..archive.stores import ObjectInfo, Store
+from ..archive.stores.interface import chunks_of
+from .manifest import (
+    MANIFEST,
+    VERSION,
+    Damaged,
+    IndexFile,
+    Manifest,
+    OtherVersion,
+    decode,
+    describe_file,
+    encode,
+    new_digest,
+)
+
+journal = logging.getLogger(__name__)
+
+_FILES_AT_ONCE = 4
+_UNNAMED_FOR = timedelta(hours=1)
+_STEPS = 8
+"""A publication takes three; each collision with another publisher costs one or two more."""
+
+
+class SharedIndex:
+    """The index of one session below `history-index/`; usable by several threads."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self._store = store
+        self._session = session
+        self._prefix = layout.index_prefix(session.root, session.cluster, session.name)
+        self._manifest_key = layout.join(self._prefix, MANIFEST)
+
+    def manifest(self) -> Manifest | None:
+        """What stands there; None when there is nothing, or nothing that this program can use."""
+        body = self._body()
+        if body is None:
+            return None
+        try:
+            return self._decode(body)
+        except OtherVersion as error:
+            journal.info("%s/%s: %s", self._store.url, self._manifest_key, error)
+        except Damaged as error:
+            journal.warning("%s/%s: %s; it will be built again", self._store.url, self._manifest_key, error)
+        return None
+
+    def fetch(self, manifest: Manifest, directory: Path) -> None:
+        """Bring all files into `directory`; those that are there already are left. Damaged when one cannot be had."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="index") as threads:
+            list(threads.map(lambda file: self._fetch(file, directory), _largest_first(manifest.files)))
+
+    def publish(self, directory: Path, manifest: Manifest) -> bool:
+        """Make the files in `directory` the session's index; False when another one that is as good stands there.
+
+        Look, make one step, look again: so it gets by with other publishers, sweepers and discarders at work.
+        """
+        ours = encode(manifest)
+        self._decode(ours)  # what nobody could read must not be published
+        written = False
+        for _ in range(_STEPS):
+            body = self._body()  # before the listing, which then shows all that this manifest names
+            there = {found.key: found for found in self._store.list(self._prefix)}
+            if body is not None and body != ours and (written or self._stays(body, there, manifest)):
+                self._sweep(body, there.values())
+                return False
+            if missing := self._missing(manifest, there):
+                self._put_files(directory, missing)
+            elif body is None:
+                written = self._store.create(self._manifest_key, ours)
+            elif body != ours:
+                self._store.put(self._manifest_key, ours)
+                written = True
+            else:
+                self._sweep(body, there.values())
+                return True
+        journal.warning("%s/%s changes all the time; not published", self._store.url, self._prefix)
+        return False
+
+    def discard(self) -> None:
+        """Remove the index: the manifest first, so that nobody starts to fetch what is about to go."""
+        self._store.delete(self._manifest_key)
+        self._store.delete_many([found.key for found in self._store.list(self._prefix)])
+
+    def _key(self, file: IndexFile) -> str:
+        return layout.join(self._prefix, f"{file.name.removesuffix('.parquet')}-{file.digest[:16]}.parquet")
+
+    def _body(self) -> bytes | None:
+        try:
+            return self._store.get(self._manifest_key)
+        except NotFound:
+            return None
+
+    def _decode(self, body: bytes) -> Manifest:
+        manifest = decode(body)
+        if manifest.session != self._session.name:
+            raise Damaged(f"this is the index of {manifest.session}")
+        return manifest
+
+    def _stays(self, body: bytes, there: dict[str, ObjectInfo], ours: Manifest) -> bool:
+        """Whether the standing manifest in `body` need not, or must not, make way for ours."""
+        try:
+            standing = self._decode(body)
+        except OtherVersion as error:
+            return error.version > VERSION
+        except Damaged:
+            return False
+        if self._missing(standing, there):
+            return False
+        theirs, mine = set(standing.sources), set(ours.sources)
+        return mine < theirs or (mine == theirs and standing.other_sources == ours.other_sources)
+
+    def _missing(self, manifest: Manifest, there: dict[str, ObjectInfo]) -> list[IndexFile]:
+        sizes = {key: found.size for key, found in there.items()}
+        return [file for file in manifest.files if sizes.get(self._key(file)) != file.size]
+
+    def _put_files(self, directory: Path, files: Sequence[IndexFile]) -> None:
+        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="index") as threads:
+            list(threads.map(lambda file: self._put(file, directory), _largest_first(files)))
+
+    def _put(self, file: IndexFile, directory: Path) -> None:
+        path = directory / file.name
+        with path.open("rb") as source:
+            self._store.put_stream(self._key(file), _verified(chunks_of(source), file, str(path)))
+
+    def _fetch(self, file: IndexFile, directory: Path) -> None:
+        target = directory / file.name
+        if target.exists() and describe_file(target) == file:
+            return
+        key = self._key(file)
+        part = directory / f"{file.name}.part"
+        try:
+            with part.open("wb") as received:
+                for chunk in _verified(self._store.stream(key), file, f"{self._store.url}/{key}"):
+                    received.write(chunk)
+            part.replace(target)
+        except NotFound as error:
+            raise Damaged(f"{self._store.url}/{key} is not there, although the manifest names it") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _sweep(self, standing: bytes, there: Iterable[ObjectInfo]) -> None:
+        """Delete what nobody can want any more; a failure costs only space."""
+        try:
+            named = {self._manifest_key, *map(self._key, self._decode(standing).files)}
+        except Damaged:
+            return
+        now = max(found.modified for found in there)
+        stale = [found.key for found in there if found.key not in named and now - found.modified > _UNNAMED_FOR]
+        try:
+            self._store.delete_many(stale)
+        except ArchiveError as error:
+            journal.warning("%d files of old indexes are left: %s", len(stale), error)
+
+
+def _largest_first(files: Iterable[IndexFile]) -> list[IndexFile]:
+    """The order in which work done in parallel ends soonest."""
+    return sorted(files, key=lambda file: -file.size)
+
+
+def _verified(chunks: Iterable[bytes], file: IndexFile, where: str) -> Iterator[bytes]:
+    """The chunks as they come; Damaged at the latest after the last one unless they are the file's content."""
+    digest, size = new_digest(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+        if size > file.size:
+            break
+        yield chunk
+    if size != file.size:
+        raise Damaged(f"{where} does not have {file.size} bytes")
+    if digest.hexdigest() != file.digest:
+        raise Damaged(f"{where} is not what was written there")

@@ -1,0 +1,128 @@
+"""The event files of a session, made ready for the tables: batches of plain JSON lines on the local disk.
+
+Invariants:
+* files of one job and one time come together, so that most attempts of tasks are whole within a batch;
+* the next batch is fetched and unpacked while the last one is read; no more than these two are on the disk;
+* the quick way only unpacks: the reader of the tables checks each line anyway. A file with anything odd in it (an
+  array, damage, snake_case names) is gone through event by event instead, and what it lost is named in `problems`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ray_history.archive.event_files import Problem, read_event_blocks, read_text
+from ray_history.archive.session_files import EventFile
+from ray_history.archive.stores import Store
+from ray_history.history.events import in_camel_case
+
+_FETCHERS = 8
+_WHOLE = 16 << 20
+"""Objects up to this size are fetched ahead in one piece; larger ones are streamed when their turn comes."""
+_UNPACKED = 8
+"""How much larger Ray's events become when unpacked; only decides how many files make a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some event files as one file of JSON lines."""
+
+    path: Path
+    files: Sequence[EventFile]
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(file.stored.size for file in self.files)
+
+
+class EventSource:
+    """Fetches a session's event files, batch by batch."""
+
+    def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
+        self._store, self._work, self._batch_bytes = store, work, batch_bytes
+        self.problems: list[Problem] = []
+        self.strange: Counter[str] = Counter()
+        """Things in files that are no events, by what they are."""
+
+    def batches(self, files: Iterable[EventFile]) -> Iterator[Batch]:
+        """Batches in order; each is removed when the next is asked for."""
+        planned = list(_in_batches(files, self._batch_bytes))
+        fetchers, unpacker = ThreadPoolExecutor(_FETCHERS, "fetch"), ThreadPoolExecutor(1, "unpack")
+        coming: list[Future[Batch]] = []
+        try:
+            for number in range(len(planned)):
+                while len(coming) < 2 and (following := number + len(coming)) < len(planned):
+                    coming.append(unpacker.submit(self._prepare, following, planned[following], fetchers))
+                batch = coming.pop(0).result()
+                yield batch
+                batch.path.unlink(missing_ok=True)
+        finally:
+            unpacker.shutdown(cancel_futures=True)
+            fetchers.shutdown(cancel_futures=True)
+
+    def carefully(self, batch: Batch) -> None:
+        """Write the same batch again, event by event."""
+        with batch.path.open("wb") as out:
+            for file in batch.files:
+                self._append_events(out, file)
+
+    def _prepare(self, number: int, files: Sequence[EventFile], fetchers: ThreadPoolExecutor) -> Batch:
+        path = self._work / f"batch-{number}.jsonl"
+        bodies = [
+            fetchers.submit(self._store.get, file.stored.key) if file.stored.size <= _WHOLE else None for file in files
+        ]
+        with path.open("wb", buffering=1 << 20) as out:
+            for file, body in zip(files, bodies, strict=True):
+                chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
+                if not self._append_text(out, file, chunks):
+                    self._append_events(out, file)
+        return Batch(path, files)
+
+    def _append_text(self, out: BinaryIO, file: EventFile, chunks: Iterable[bytes]) -> bool:
+        """Unpack the file to the end of `out`; False, with `out` as before, if it is not plainly lines of objects."""
+        begin, found = out.tell(), list[Problem]()
+        pieces = read_text(chunks, file=file.stored.key, problems=found)
+        last = next(pieces, b"")
+        if last and not last.startswith(b"{"):
+            return False
+        out.write(last)
+        for last in pieces:
+            out.write(last)
+        if found:
+            out.seek(begin)
+            out.truncate()
+            return False
+        if last and not last.endswith(b"\n"):
+            out.write(b"\n")
+        return True
+
+    def _append_events(self, out: BinaryIO, file: EventFile) -> None:
+        key = file.stored.key
+        for block in read_event_blocks(self._store.stream(key), file=key, problems=self.problems):
+            for event in block:
+                renamed = in_camel_case(event, self.strange)
+                if renamed is not None:
+                    out.write(renamed + b"\n")
+
+
+def _in_batches(files: Iterable[EventFile], batch_bytes: int) -> Iterator[list[EventFile]]:
+    batch: list[EventFile] = []
+    size = 0
+    for file in sorted(files, key=_place):
+        weight = file.stored.size * (_UNPACKED if file.stored.key.endswith(".gz") else 1)
+        if batch and size + weight > batch_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += weight
+    if batch:
+        yield batch
+
+
+def _place(file: EventFile) -> tuple[str, str, int, str]:
+    return file.key.job or "", file.key.hour, file.key.created_ns or 0, file.stored.key
