@@ -99,6 +99,8 @@ select
     life.start_ns,
     death.end_ns,
     life.changed_ns,
+    coalesce(ray_namespace, '') in ('SUPERVISOR_ACTOR_RAY_NAMESPACE', '_dataset_stats_actor', '_train_state_actor')
+        or starts_with(coalesce(ray_namespace, ''), '_ray_internal') as is_internal,
     coalesce(
         cause->>'$.actorDiedErrorContext.errorMessage',
         cause->>'$.creationTaskFailureContext.formattedExceptionString',

@@ -98,6 +98,9 @@ select
         and coalesce(pending_args_avail_ns, submitted_to_worker_ns, running_ns, finished_ns, failed_ns) is not null
         and task_id not in (select task_id from defined_task)
     ) as is_listed,
+    -- Not the user's: supervisors of submitted jobs, and what polling the dashboard makes its actors do.
+    coalesce(regexp_matches(func_or_class_name, '^(JobSupervisor[.]|_StatsActor[.]get_datasets$|TrainStateActor[.]get_train_run)'), false)
+        as is_internal,
     -- What told_tasks.sql needs to take the judgement back.
     is_defined,
     is_implied,
