@@ -12,20 +12,25 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 import msgspec
 
 from . import __version__
-from .archive.catalog import Session, read_catalog
-from .archive.errors import ArchiveError, Unreachable
+from .archive.catalog import Catalog, Session, read_catalog
+from .archive.errors import ArchiveError, NotFound, Unreachable
 from .archive.names import InvalidName
 from .archive.session_files import SessionFiles, list_session
 from .archive.settings import URL_FORMS, Upstream, resolve
 from .archive.stores import Store, open_store
 from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
+
+if TYPE_CHECKING:
+    from .index.ahead import Outcome
+    from .index.opening import Indexer
 
 journal = logging.getLogger(__name__)
 
@@ -130,6 +135,130 @@ def sessions(
         journal.info("showing %d of %d sessions", len(found), len(catalog.sessions))
     elif not found:
         journal.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
+
+
+def index_options(command: Command) -> Command:
+    """Where rebuilt sessions are kept on this machine, and what rebuilding may use."""
+
+    @functools.wraps(command)
+    def with_indexer(
+        *args: Any,
+        store: Store,
+        cache_dir: str,
+        cache_size: int,
+        build_memory: int,
+        build_threads: int,
+        share_index: bool,
+        **kwargs: Any,
+    ) -> Any:
+        from .history.building import Limits  # DuckDB takes 0.1 s to import: only for who needs it
+        from .index.cache import Cache
+        from .index.opening import Indexer
+
+        cache = Cache(Path(cache_dir).expanduser(), cache_size << 20)
+        limits = Limits(build_memory << 20, build_threads)
+        return command(*args, indexer=Indexer(store, cache, limits, share=share_index), **kwargs)
+
+    options = [
+        click.option(
+            "--cache-dir",
+            envvar="RAY_HISTORY_CACHE_DIR",
+            default="~/.cache/ray-history",
+            show_default=True,
+            metavar="DIR",
+            help="Where rebuilt sessions are kept on this machine. [env: RAY_HISTORY_CACHE_DIR]",
+        ),
+        click.option(
+            "--cache-size",
+            envvar="RAY_HISTORY_CACHE_SIZE",
+            type=click.IntRange(min=1),
+            default=10_240,
+            show_default=True,
+            metavar="MIB",
+            help="How large it may become; the least recently used goes first. [env: RAY_HISTORY_CACHE_SIZE]",
+        ),
+        click.option(
+            "--build-memory",
+            envvar="RAY_HISTORY_BUILD_MEMORY",
+            type=click.IntRange(min=256),
+            default=1024,
+            show_default=True,
+            metavar="MIB",
+            help="Memory for rebuilding, whatever the size of a session. [env: RAY_HISTORY_BUILD_MEMORY]",
+        ),
+        click.option(
+            "--build-threads",
+            envvar="RAY_HISTORY_BUILD_THREADS",
+            type=click.IntRange(min=1),
+            default=len(os.sched_getaffinity(0)),
+            show_default="all cores",
+            metavar="NUMBER",
+            help="Cores for rebuilding. [env: RAY_HISTORY_BUILD_THREADS]",
+        ),
+        click.option(
+            "--share-index/--no-share-index",
+            envvar="RAY_HISTORY_SHARE_INDEX",
+            default=True,
+            show_default=True,
+            help="Put rebuilt sessions into the archive for other servers. [env: RAY_HISTORY_SHARE_INDEX]",
+        ),
+    ]
+    decorated: Any = with_indexer
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@ray_history.command()
+@storage_options
+@index_options
+@click.argument("names", nargs=-1, metavar="[NAMESPACE/CLUSTER[/SESSION]]...")
+@click.option("--all", "every", is_flag=True, help="All sessions of the archive.")
+def index(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
+    """Rebuild sessions ahead of time, so that nobody waits when they are opened.
+
+    SESSION may be `latest`; without it all sessions of the cluster are meant. Can run on many machines at once, and
+    again at any time: what is up to date costs one listing.
+    """
+    from .index.ahead import index_ahead
+    from .index.opening import Stop
+
+    if every == bool(names):
+        raise click.UsageError("say which sessions, as NAMESPACE/CLUSTER[/SESSION], or --all")
+    store = indexer.store
+    store.check()
+    catalog = read_catalog(store)
+    wanted = catalog.sessions if every else tuple(found for name in names for found in _named(store, catalog, name))
+    failed = 0
+    for outcome in index_ahead(indexer, dict.fromkeys(wanted), Stop()):
+        click.echo(_told(outcome))
+        failed += outcome.how == "failed"
+    if failed:
+        journal.error("%d of %d sessions failed", failed, len(wanted))
+        sys.exit(1)
+
+
+def _named(store: Store, catalog: Catalog, name: str) -> tuple[Session, ...]:
+    namespace, _, rest = name.partition("/")
+    cluster, _, session = rest.partition("/")
+    if not cluster:
+        raise click.UsageError(f"{name!r} is no NAMESPACE/CLUSTER[/SESSION]")
+    found = catalog.find(namespace, cluster, session or None).sessions
+    if not found:
+        raise NotFound(f"{store.url} holds no session {name}; `ray-history sessions` lists what it holds")
+    return found
+
+
+def _told(outcome: Outcome) -> str:
+    session = outcome.session
+    told = f"{session.cluster.namespace}/{session.cluster.name}/{session.name}: {outcome.how}"
+    if outcome.manifest is None:
+        return f"{told}: {outcome.error}"
+    facts = outcome.manifest.facts
+    told += f", {facts['tasks']:,} tasks ({facts['failed_tasks']:,} failed), {facts['actors']:,} actors"
+    if outcome.manifest.problem_count:
+        told += f"; {outcome.manifest.problem_count} problems, first: {outcome.manifest.problems[0]}"
+    return told
 
 
 def collector_options(command: Command) -> Command:

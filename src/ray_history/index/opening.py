@@ -172,6 +172,19 @@ class Indexer:
         opening = _Opening(self, session, sources, entry, report, stop)
         return entry.make_unless(sources.covered_by, opening.fetch_or_build)
 
+    def publish(self, session: Session, opened: Opened) -> None:
+        """See to it that the archive holds this index too, if it is to be shared."""
+        shared = SharedIndex(self.store, session)
+        if self.share and shared.manifest() != opened.manifest:
+            _publish(shared, session, opened.directory, opened.manifest)
+
+
+def _publish(shared: SharedIndex, session: Session, directory: Path, manifest: Manifest) -> None:
+    try:
+        shared.publish(directory, manifest)
+    except ArchiveError as error:
+        journal.warning("the index of %s is used here but could not be shared: %s", session.name, error)
+
 
 @dataclass
 class _Opening:
@@ -201,7 +214,8 @@ class _Opening:
                 standing = None
         manifest = self._build_upon_what_there_is(directory, shared, standing)
         if self.indexer.share:
-            self._publish(shared, directory, manifest)
+            self._tell(stage="publishing")
+            _publish(shared, self.session, directory, manifest)
         self._tell(stage="ready")
         return manifest
 
@@ -270,13 +284,6 @@ class _Opening:
             problem_count=len(problems) + (upon.problem_count if upon else 0),
             facts=facts,
         )
-
-    def _publish(self, shared: SharedIndex, directory: Path, manifest: Manifest) -> None:
-        self._tell(stage="publishing")
-        try:
-            shared.publish(directory, manifest)
-        except ArchiveError as error:
-            journal.warning("the index of %s is used here but could not be shared: %s", self.session.name, error)
 
     def _tell(self, **news: object) -> None:
         self.stop.check()

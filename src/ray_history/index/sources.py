@@ -112,12 +112,12 @@ class EventSource:
 
 def _in_batches(files: Iterable[EventFile], batch_bytes: int) -> Iterator[list[EventFile]]:
     batch: list[EventFile] = []
-    size = 0
+    size, room = 0, batch_bytes // 4  # the first one is small: nothing else can be done until it is there
     for file in sorted(files, key=_place):
         weight = file.stored.size * (_UNPACKED if file.stored.key.endswith(".gz") else 1)
-        if batch and size + weight > batch_bytes:
+        if batch and size + weight > room:
             yield batch
-            batch, size = [], 0
+            batch, size, room = [], 0, batch_bytes
         batch.append(file)
         size += weight
     if batch:

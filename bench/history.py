@@ -1,0 +1,166 @@
+"""Rebuilding a session and asking its tables, at 50,000 and 1,000,000 tasks.
+
+Goals: 50k tasks opened for the first time <= 1.5 s; 1M <= 30 s within 1.5 GiB; opened again <= 0.3 s to the first
+answer; `tasks?detail=1&limit=10000` <= 150 ms, summary <= 25 ms, one task <= 25 ms, 16 lists at once without a failure.
+The baseline is gzip + json.loads + dictionaries; the floor is reading, unpacking and scanning the JSON.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.generated import Generated, generate
+from bench.plain_rebuild import scan_limit
+from ray_history.archive.catalog import Session, read_catalog
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.history.rows import row
+from ray_history.history.tables import Tables, View
+from ray_history.index.cache import Cache
+from ray_history.index.opening import Indexer
+
+SIZES = (50_000, 1_000_000)
+PLACE = Path(".parts/bench")
+
+PLAIN = """
+import sys, time, pathlib
+from bench.plain_rebuild import rebuild
+begin = time.perf_counter()
+rows = rebuild([pathlib.Path(name) for name in sys.stdin.read().split("\\n")])
+print(time.perf_counter() - begin, len(rows))
+"""
+OPEN = """
+import sys, time
+begin = time.perf_counter()
+from bench.history import indexer, only_session
+with indexer(sys.argv[1]).open(only_session(sys.argv[1])) as opened:
+    ready = time.perf_counter()
+    from ray_history.history.tables import Tables
+    tables = Tables(opened.directory)
+    tables.rows(f"select state, count(*) from {tables.source('tasks')} group by all")
+    print(ready - begin, time.perf_counter() - begin)
+    tables.close()
+"""
+
+
+def indexer(archive: str) -> Indexer:
+    return Indexer(open_store(DirectorySettings(Path(archive))), Cache(Path(archive).parent / "cache", 100 << 30))
+
+
+def only_session(archive: str) -> Session:
+    (session,) = read_catalog(open_store(DirectorySettings(Path(archive)))).sessions
+    return session
+
+
+def measured(script: str, *arguments: str, stdin: str = "") -> tuple[list[float], int]:
+    """Run in a process of its own: the numbers it prints, and its peak memory in MiB."""
+    code = script + "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    *numbers, peak = ran.stdout.split()
+    return [float(number) for number in numbers], int(peak) >> 10
+
+
+def main() -> None:
+    for tasks in SIZES:
+        archive = PLACE / str(tasks) / "archive"
+        made = generate(archive, tasks=tasks)
+        print(
+            f"\n{made.tasks:,} tasks, {made.attempts:,} attempts, {made.events:,} events, {made.files} files, "
+            f"{made.raw_bytes / 1e6:,.0f} MB of JSON ({made.stored_bytes / 1e6:,.0f} stored)"
+        )
+        _build(archive, made)
+        _refresh(archive)
+        _queries(archive)
+
+
+def _forget(archive: Path) -> None:
+    shutil.rmtree(archive.parent / "cache", ignore_errors=True)
+    shutil.rmtree(archive / "history-index", ignore_errors=True)
+
+
+def _build(archive: Path, made: Generated) -> None:
+    files = sorted(archive.rglob("*.jsonl.gz"))
+    floor = scan_limit(files)
+    (plain, _), plain_peak = measured(PLAIN, stdin="\n".join(map(str, files)))
+    _forget(archive)
+    (built, _), peak = measured(OPEN, str(archive))
+    megabytes = made.raw_bytes / 1e6
+    rates = f"{megabytes / built:6.0f} MB/s  {made.tasks / built:8,.0f} tasks/s"
+    print(f"  open for the first time  {built:7.2f} s  {rates}  {peak} MiB")
+    print(f"  json.loads and dicts     {plain:7.2f} s  {plain / built:.1f}x as long, {plain_peak} MiB")
+    print(f"  floor: read, unpack, scan{floor:7.2f} s on one core; we take {built / floor:.1f}x that on all")
+    index = sum(file.stat().st_size for file in (archive / "history-index").rglob("*.parquet"))
+    print(f"  index                    {index / 1e6:7.1f} MB, {index / made.attempts:.0f} bytes per attempt")
+    (_, again), _ = measured(OPEN, str(archive))
+    shutil.rmtree(archive.parent / "cache")
+    (_, elsewhere), _ = measured(OPEN, str(archive))
+    print(f"  first answer, new process{again:7.2f} s from the local cache, {elsewhere:.2f} s from the archive's index")
+
+
+def _refresh(archive: Path) -> None:
+    """One file in a hundred comes later."""
+    late = sorted(archive.rglob("*.jsonl.gz"))[::100]
+    aside = archive.parent / "late"
+    aside.mkdir(exist_ok=True)
+    _forget(archive)
+    for number, file in enumerate(late):
+        file.rename(aside / str(number))
+    try:
+        indexer(str(archive)).open(only_session(str(archive))).close()
+    finally:
+        for number, file in enumerate(late):
+            (aside / str(number)).rename(file)
+    begin = time.perf_counter()
+    indexer(str(archive)).open(only_session(str(archive))).close()
+    print(f"  refresh, {len(late)} new files    {time.perf_counter() - begin:7.2f} s")
+    _forget(archive)
+
+
+def _queries(archive: Path) -> None:
+    with indexer(str(archive)).open(only_session(str(archive))) as opened:
+        tables = Tables(opened.directory, memory=1 << 30)
+        tasks, detailed = tables.source("tasks"), row("tasks", detail=True)
+        (one,) = tables.rows(f"select task_id from {tasks} limit 1 offset 40000")
+        (middle,) = tables.rows(f"select median(running_ns)::bigint from {tasks}")
+        then = tables.source("tasks", View(at=middle[0]))
+        asked: dict[str, Callable[[], object]] = {
+            "10,000 tasks with detail": lambda: _fetch(tables, f"select {detailed} from {tasks} limit 10000"),
+            "10,000 failed tasks": lambda: _fetch(
+                tables, f"select {detailed} from {tasks} where state = 'FAILED' limit 10000"
+            ),
+            "summary by function": lambda: tables.rows(
+                f"select coalesce(name, func_or_class_name), type, state, count(*) from {tasks} group by all"
+            ),
+            "one task by id": lambda: tables.rows(f"select {detailed} from {tasks} where task_id = ?", one),
+            "states at a moment": lambda: tables.rows(f"select state, count(*) from {then} group by all"),
+        }
+        for name, ask in asked.items():
+            print(f"  {name:<25}{_median(ask) * 1000:7.0f} ms")
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda _: asked["10,000 tasks with detail"](), range(16)))
+        print(f"  16 such lists at once    {time.perf_counter() - begin:7.2f} s, none failed")
+        tables.close()
+
+
+def _fetch(tables: Tables, sql: str) -> int:
+    with tables.reading(sql) as cursor:
+        return sum(len(text) for (text,) in cursor.fetchall())
+
+
+def _median(ask: Callable[[], object]) -> float:
+    times = []
+    for _ in range(7):
+        begin = time.perf_counter()
+        ask()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
