@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import click
+import duckdb
 import pytest
 
 import ray_history
 from ray_history.cli import ray_history as command
 from ray_history.collector.pages import METRICS
 from ray_history.collector.settings import SETTINGS, Setting
+from ray_history.history.building import Builder, Limits
 
 ROOT = Path(__file__).parent.parent
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
@@ -56,6 +58,16 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_column_of_the_tables_is_documented(tmp_path: Path) -> None:
+    with Builder(tmp_path / "tables", Limits()) as builder:
+        builder.finish()
+    text = (ROOT / "docs" / "tables.md").read_text()
+    documented = {match[1]: match[2] for match in re.finditer(r"^\| `(\w+)` \| (.*) \|$", text, re.M)}
+    for file in (tmp_path / "tables").glob("*.parquet"):
+        columns = {name for name, *_ in duckdb.sql(f"describe from '{file}'").fetchall()}
+        assert columns - set(re.findall(r"`(\w+)`", documented[file.stem])) == set(), file.stem
 
 
 @pytest.mark.parametrize("metric", [metric.name for metric in METRICS])

@@ -197,7 +197,9 @@ class Builder:
         else:
             self._extend_tasks(self._base)
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
-        facts = self._database.execute(query("facts"))
+        self._run(f"create temp table facts as {query('facts')}")
+        self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
+        facts = self._database.execute("from facts")
         names = [column[0] for column in facts.description or ()]
         return dict(zip(names, cast("tuple[Any, ...]", facts.fetchone()), strict=True))
 
