@@ -153,8 +153,7 @@ def _queries(archive: Path) -> None:
 
 
 def _fetch(tables: Tables, sql: str) -> int:
-    with tables.reading(sql) as cursor:
-        return sum(len(text) for (text,) in cursor.fetchall())
+    return sum(len(text) for (text,) in tables.fetch(sql))
 
 
 def _median(ask: Callable[[], object]) -> float:

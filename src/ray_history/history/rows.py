@@ -153,7 +153,23 @@ COLUMNS: dict[str, list[Column]] = {
 }
 
 
-def row(table: str, *, detail: bool) -> str:
-    """SQL: a row as JSON text."""
-    fields = (f"'{column.name}': {column.value}" for column in COLUMNS[table] if detail or not column.detail)
+SECRETS = {
+    ("tasks", "runtime_env_info"): "coalesce(runtime_env, '')",
+    ("actors", "serialized_runtime_env"): "serialized_runtime_env",
+    ("jobs", "runtime_env"): "runtime_env",
+    ("runtime_envs", "runtime_env"): "runtime_env",
+}
+"""Which part of which column's value is a runtime environment."""
+
+
+def row(table: str, *, detail: bool, redact: bool = False) -> str:
+    """SQL: a row as JSON text; with `redact` the values of environment variables are hidden."""
+    fields = []
+    for column in COLUMNS[table]:
+        value, secret = column.value, SECRETS.get((table, column.name))
+        if redact and secret:
+            shown = f"redacted({secret}::varchar)"
+            value = value.replace(secret, shown if table in ("tasks", "actors") else f"{shown}::json")
+        if detail or not column.detail:
+            fields.append(f"'{column.name}': {value}")
     return "to_json({" + ", ".join(fields) + "})::varchar"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import duckdb
 
 from .building import define_small_tables, observed_tasks
 from .closure import CLOSED
-from .sql import text
+from .sql import query, text
 
 _STATES = (
     "pending_args_avail_ns",
@@ -50,12 +49,19 @@ LAST = View()
 class Tables:
     """One session's tables, from the files that `Builder` left in `directory`; for many threads."""
 
-    def __init__(self, directory: Path, *, memory: int = 512 << 20, threads: int = 2) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        memory: int = 512 << 20,
+        threads: int = 2,
+        heavy: threading.BoundedSemaphore | None = None,
+    ) -> None:
         self._database = duckdb.connect(
             config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""}
         )
         self._database.execute("set enable_progress_bar = false")
-        self._heavy = threading.BoundedSemaphore(threads)
+        self._heavy = heavy or threading.BoundedSemaphore(threads)
         for view, file in (("rare_event", "rare_events"), ("document", "documents")):
             self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
         self._directory = directory
@@ -64,6 +70,8 @@ class Tables:
 
     def source(self, table: str, view: View = LAST) -> str:
         """SQL: the rows of a table, in parentheses."""
+        if table == "spans":
+            return f"(with task as (from {self.source('tasks', view)}) {query('spans')})"
         if table == "tasks":
             rows = "(from observed_tasks where is_listed)" if view.at is None else _tasks_at(view.at)
         elif view.at is None:
@@ -79,12 +87,18 @@ class Tables:
         with self._database.cursor() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
-    @contextmanager
-    def reading(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A large answer to fetch from piece by piece; only as many at once as there are threads, the others wait:
-        queries that run together share one memory limit, and fail rather than queue."""
-        with self._heavy, self._database.cursor() as cursor:
-            yield cursor.execute(sql, parameters)
+    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a large answer; only as many at once as there are threads, the others wait: queries that run
+        together share one memory limit, and fail rather than queue."""
+        with self._heavy:
+            return self.rows(sql, parameters)
+
+    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
+        with self._database.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            while rows := cursor.fetchmany(4096):
+                yield rows
 
     def close(self) -> None:
         self._database.close()

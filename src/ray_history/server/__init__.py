@@ -1,0 +1,1 @@
+"""The history server: the Ray Dashboard and its API for sessions that are gone."""

@@ -1,0 +1,96 @@
+"""How a request becomes an answer: a handler gets an open session and what was asked, and runs in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+from ray_history.history.tables import Tables, View
+
+from .answers import Refused, refusal
+from .asking import boolean, moment
+from .sessions import OpenSession, Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for something of an open session."""
+
+    request: Request
+    open: OpenSession
+    view: View
+    redact: bool
+
+    @property
+    def tables(self) -> Tables:
+        return self.open.tables
+
+    @property
+    def query(self) -> QueryParams:
+        return self.request.query_params
+
+    @property
+    def warning(self) -> str:
+        """What to say in `partial_failure_warning`: that something of the session could not be read."""
+        manifest = self.open.opened.manifest
+        if not manifest.problem_count:
+            return ""
+        return f"{manifest.problem_count} problems while reading the archive, such as: {manifest.problems[0]}"
+
+    def part(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+
+Handler = Callable[[Asked], Response]
+
+
+@dataclass(eq=False)
+class SessionEndpoint:
+    """Runs a handler in a thread, on a session that stays open until the last byte is sent."""
+
+    sessions: Sessions
+    handler: Handler
+    redact: bool
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        session: Session = scope["ray_history.session"]
+        response: Response
+        try:
+            opened = await self.sessions.acquire(session)
+        except ArchiveError as error:
+            await refusal(refused_by_archive(error))(scope, receive, send)
+            return
+        try:
+            try:
+                view = opened.view(
+                    moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
+                )
+                response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
+            except Refused as refused:
+                response = refusal(refused)
+            except ArchiveError as error:
+                response = refusal(refused_by_archive(error))
+            await response(scope, receive, send)
+        finally:
+            self.sessions.release(opened)
+
+
+def refused_by_archive(error: ArchiveError) -> Refused:
+    match error:
+        case NotFound():
+            return Refused(404, str(error))
+        case Denied() | Misconfigured():
+            return Refused(502, f"the archive refuses: {error}")
+        case Unreachable():
+            return Refused(503, f"the archive cannot be reached: {error}")
+    return Refused(500, str(error))

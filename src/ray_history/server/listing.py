@@ -1,0 +1,189 @@
+"""The state API's listings: `/api/v0/{tasks, actors, nodes, jobs, workers, …}`.
+
+Rows are chosen, counted and written as JSON by SQL. Filters apply before limits; as in Ray they compare text without
+case and know each column's type. Beyond Ray: any `limit`, `offset`, `sort` by a column, `order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
+
+from ray_history.history.rows import row
+
+from .answers import Refused, streamed_json
+from .asking import Filter, boolean, filters, integer, one_of
+from .handling import Asked, Handler
+
+_AT_ONCE = 20_000
+"""Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
+_ALIASES = {"task_type": "type", "task_name": "name"}
+"""KubeRay's server knows these two by other names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One listing: its table, what it is sorted by, and what can be filtered, with each column's type."""
+
+    table: str
+    key: str
+    text: str
+    """Columns that are text."""
+    numbers: str = ""
+    flags: str = ""
+
+    @property
+    def filterable(self) -> list[str]:
+        return sorted(f"{self.text} {self.numbers} {self.flags}".split())
+
+
+LISTINGS = {
+    listing.table: listing
+    for listing in (
+        Listing(
+            "tasks",
+            "task_id",
+            "actor_id error_type func_or_class_name job_id language name node_id parent_task_id placement_group_id "
+            "state task_id type worker_id",
+            "attempt_number worker_pid",
+            "is_debugger_paused",
+        ),
+        Listing(
+            "actors",
+            "actor_id",
+            "actor_id class_name job_id name node_id placement_group_id ray_namespace repr_name state",
+            "pid",
+        ),
+        Listing("nodes", "node_id", "node_id node_ip node_name state", flags="is_head_node"),
+        Listing("jobs", "job_id", "job_id status submission_id type"),
+        Listing(
+            "workers",
+            "worker_id",
+            "exit_type ip node_id worker_id worker_type",
+            "debugger_port num_paused_threads pid",
+            "is_alive",
+        ),
+        Listing(
+            "placement_groups",
+            "placement_group_id",
+            "creator_job_id name placement_group_id state",
+            flags="is_detached",
+        ),
+        Listing("runtime_envs", "creation_time_ms", "error node_id runtime_env", flags="success"),
+        Listing("cluster_events", "event_ns", "event_id severity source_type"),
+    )
+}
+
+
+def list_rows(asked: Asked, table: str) -> Response:
+    """Answer a listing."""
+    tables, query = asked.tables, asked.query
+    listing = LISTINGS[table]
+    limit = integer(query, "limit", 100, least=0)
+    offset = integer(query, "offset", 0, least=0)
+    integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
+    detail = boolean(query, "detail", default=False)
+    rows = tables.source(table, asked.view)
+    if table == "tasks" and boolean(query, "exclude_driver", default=True):
+        rows = f"(from {rows} where type <> 'DRIVER_TASK')"
+    where, values = conditions(listing, filters(query, _ALIASES))
+    ((total, filtered),) = tables.rows(
+        f"select count(*), count(*) filter ({where}) from {rows}"
+        if where
+        else f"select count(*), count(*) from {rows}",
+        values,
+    )
+    sql = f"select {row(table, detail=detail, redact=asked.redact)} from {rows}"
+    if where:
+        sql += f" where {where}"
+    sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
+
+    def parts() -> Iterator[str]:
+        yield '{"result": true, "msg": "", "data": {"result": {'
+        yield f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
+        separator = ""
+        pages = [tables.fetch(sql, values)] if limit <= _AT_ONCE else tables.stream(sql, values)
+        for page in pages:
+            for (text,) in page:
+                yield separator + text
+                separator = ", "
+        yield f'], "partial_failure_warning": {_quoted(asked.warning)}, "warnings": null}}}}}}'
+
+    return streamed_json(parts())
+
+
+def conditions(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]]:
+    """SQL for the filters, and its parameters."""
+    sql: list[str] = []
+    values: list[object] = []
+    for condition in asked:
+        key = condition.key
+        if key not in listing.filterable:
+            raise Refused(
+                400,
+                f"The given filter column {key[:60]} is not supported. Supported filter columns: {listing.filterable}",
+            )
+        compare = "=" if condition.predicate == "=" else "is distinct from"
+        if key in listing.numbers.split():
+            values.append(_number(condition))
+            sql.append(f"{key} {compare} ?")
+        elif key in listing.flags.split():
+            values.append(_flag(condition))
+            sql.append(f"{key} {compare} ?")
+        elif _is_exact(key, condition.value):
+            values.append(condition.value)  # lets Parquet's statistics and bloom filters leave out what cannot match
+            sql.append(f"{key} {compare} ?")
+        else:
+            values.append(condition.value.lower())
+            sql.append(f"lower({key}::varchar) {compare} ?")
+    return " and ".join(sql), values
+
+
+def _is_exact(key: str, value: str) -> bool:
+    """Ids are stored in lower case, states and types in upper case: comparing them needs no conversion."""
+    if key.endswith("_id") and key != "submission_id":
+        return value == value.lower()
+    return key in ("state", "type", "error_type", "language", "worker_type", "exit_type") and value == value.upper()
+
+
+def _number(condition: Filter) -> int:
+    try:
+        return int(condition.value)
+    except ValueError:
+        raise Refused(
+            400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a int type column; give an integer"
+        ) from None
+
+
+def _flag(condition: Filter) -> bool:
+    text = condition.value.lower()
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    raise Refused(
+        400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a boolean type column; give true or false"
+    )
+
+
+def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
+    column = query.get("sort", "")
+    if column and column not in (*listing.filterable, listing.key):
+        raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(listing.filterable)}")
+    order = one_of(query, "order", ("asc", "desc"), "asc")
+    if column:
+        return f" order by {column} {order} nulls last, {listing.key}"
+    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste.
+    return "" if truncated else f" order by {listing.key} {order}"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}

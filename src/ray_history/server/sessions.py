@@ -1,0 +1,218 @@
+"""Sessions that are open: their tables and logs, ready for requests.
+
+Invariants:
+* a session is opened once however many ask for it, and opening goes on when they leave;
+* what is in use stays open; beyond `most_open` the least recently used is closed once nobody uses it;
+* an open session is compared with the archive from time to time, in the background: requests are answered from what is
+  there until the newer one is ready;
+* large answers take turns: `heavy` bounds how many are made at once, over all sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ray_history.archive.catalog import Session
+from ray_history.archive.log_files import LogFiles
+from ray_history.archive.session_files import SessionFiles, list_session
+from ray_history.history.tables import Tables, View
+from ray_history.index.cache import Opened
+from ray_history.index.opening import Indexer, Progress, Stop
+
+journal = logging.getLogger(__name__)
+
+_SILENT_AFTER = 120.0
+"""Seconds after a collector's next sign of life was due, until its session counts as over."""
+_OLD_AFTER = 600.0
+"""The same for a session without ledgers (KubeRay's collectors write none), since its newest file."""
+
+
+@dataclass(eq=False)
+class OpenSession:
+    """One session, open."""
+
+    session: Session
+    opened: Opened
+    files: SessionFiles
+    tables: Tables
+    logs: LogFiles
+    ended_ns: int | None
+    """When it ended; None while it seems to go on."""
+    checked: float
+    users: int = 0
+    retired: bool = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.opened.manifest.facts
+
+    def view(self, at: int | None = None, *, raw: bool = False) -> View:
+        return View(at, None if raw else self.ended_ns)
+
+    def close(self) -> None:
+        self.tables.close()
+        self.opened.close()
+
+
+@dataclass(eq=False)
+class _Work:
+    """A session on its way."""
+
+    future: Future[None]
+    stop: Stop
+    progress: Progress = field(default_factory=Progress)
+
+
+class Sessions:
+    """The open sessions of a server."""
+
+    def __init__(
+        self, indexer: Indexer, *, most_open: int, query_memory: int, threads: int, recheck: float = 15.0
+    ) -> None:
+        self.indexer = indexer
+        self._most_open, self._query_memory, self._threads, self._recheck = most_open, query_memory, threads, recheck
+        self.heavy = threading.BoundedSemaphore(threads)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Session, OpenSession] = OrderedDict()
+        self._coming: dict[Session, _Work] = {}
+        self._openers = ThreadPoolExecutor(4, "open")
+        self.opened_total = 0
+
+    async def acquire(self, session: Session) -> OpenSession:
+        """The session, open; to be given back with `release`."""
+        while True:
+            found = self._take(session)
+            if found is not None:
+                return found
+            await asyncio.shield(asyncio.wrap_future(self._work(session).future))
+
+    def release(self, opened: OpenSession) -> None:
+        with self._lock:
+            opened.users -= 1
+            unused = opened.retired and not opened.users
+        if unused:
+            opened.close()
+
+    def status(self, session: Session) -> Progress:
+        """How far it is; asking does not open it."""
+        with self._lock:
+            if session in self._open:
+                return Progress(stage="ready")
+            work = self._coming.get(session)
+            return work.progress if work else Progress(stage="closed")
+
+    def start(self, session: Session) -> None:
+        """Begin to open it, without waiting."""
+        with self._lock:
+            if session in self._open:
+                return
+        self._work(session)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def close(self) -> None:
+        with self._lock:
+            coming = list(self._coming.values())
+        for work in coming:
+            work.stop.ask()
+        self._openers.shutdown()
+        with self._lock:
+            ended = list(self._open.values())
+            self._open.clear()
+        for opened in ended:
+            opened.close()
+
+    def _take(self, session: Session) -> OpenSession | None:
+        with self._lock:
+            found = self._open.get(session)
+            if found is None:
+                return None
+            found.users += 1
+            self._open.move_to_end(session)
+            patience = self._recheck if found.ended_ns is None else self._recheck * 20
+            due = time.monotonic() - found.checked > patience and session not in self._coming
+            if due:
+                found.checked = time.monotonic()
+        if due:
+            self._work(session)
+        return found
+
+    def _work(self, session: Session) -> _Work:
+        with self._lock:
+            work = self._coming.get(session)
+            if work is None:
+                work = self._coming[session] = _Work(Future(), Stop())
+                self._openers.submit(self._open_now, session, work)
+            return work
+
+    def _open_now(self, session: Session, work: _Work) -> None:
+        def report(progress: Progress) -> None:
+            work.progress = progress
+
+        try:
+            self._put(self._made(session, report, work.stop))
+        except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait are told
+            self._done(session)
+            work.future.set_exception(error)
+        else:
+            self._done(session)
+            work.future.set_result(None)
+
+    def _done(self, session: Session) -> None:
+        with self._lock:
+            self._coming.pop(session, None)
+
+    def _made(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> OpenSession:
+        opened = self.indexer.open(session, report, stop)
+        try:
+            files = list_session(self.indexer.store, session)
+            tables = Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)
+        except BaseException:
+            opened.close()
+            raise
+        logs = files.logs(self.indexer.store)
+        ended = _end(opened.manifest.facts, files, time.time())
+        return OpenSession(session, opened, files, tables, logs, ended, time.monotonic())
+
+    def _put(self, fresh: OpenSession) -> None:
+        with self._lock:
+            gone = [self._open.pop(fresh.session)] if fresh.session in self._open else []
+            self._open[fresh.session] = fresh
+            self.opened_total += 1
+            for session, opened in list(self._open.items()):
+                if len(self._open) <= self._most_open:
+                    break
+                if not opened.users and opened is not fresh:
+                    gone.append(self._open.pop(session))
+            for opened in gone:
+                opened.retired = True
+            unused = [opened for opened in gone if not opened.users]
+        for opened in unused:
+            opened.close()
+
+
+def _end(facts: dict[str, Any], files: SessionFiles, now: float) -> int | None:
+    """When the session ended, as far as its last sign of life tells; None if it may still go on."""
+    last: int | None = facts.get("last_ns")
+    if facts.get("ended") == "graceful":
+        return last or round(now * 1e9)
+    if facts.get("alive_until"):
+        silent_from = facts["alive_until"] + _SILENT_AFTER
+    else:
+        newest = max(
+            (file.stored.modified for file in files.event_files if file.stored.modified is not None),
+            default=datetime.fromtimestamp(0, UTC),
+        )
+        silent_from = newest.timestamp() + _OLD_AFTER
+    return (last or round(silent_from * 1e9)) if now > silent_from else None
