@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -46,6 +46,41 @@ def ray_history(log_level: str, log_format: str) -> None:
     start_journal(log_level, log_format)
 
 
+Option = Callable[[Any], Any]
+
+_STORAGE: tuple[Option, ...] = (
+    click.option("--storage", metavar="URL", help=f"Where the archive is: {URL_FORMS}. [env: RAY_HISTORY_STORAGE]"),
+    click.option(
+        "--storage-backend",
+        "--runtime-class-name",
+        default="",
+        metavar="NAME",
+        help="KubeRay's way: s3, gcs, azureblob, aliyunoss or localtest, configured by environment variables. "
+        "[env: STORAGE_BACKEND]",
+    ),
+    click.option(
+        "--storage-backend-config-path",
+        "--runtime-class-config-path",
+        default="",
+        metavar="FILE",
+        help="KubeRay's JSON file for the backend. [env: STORAGE_BACKEND_CONFIG_PATH]",
+    ),
+    click.option(
+        "--storage-root-dir",
+        "--ray-root-dir",
+        default="",
+        metavar="PREFIX",
+        help="Prefix inside the bucket; for localtest the directory itself. [env: STORAGE_ROOT_DIR]",
+    ),
+)
+
+
+def _with(options: Iterable[Option], command: Any) -> Any:
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
+
+
 def storage_options(command: Command) -> Command:
     """The ways to say where the archive is: ours, and the flags of KubeRay's binaries."""
 
@@ -62,35 +97,7 @@ def storage_options(command: Command) -> Command:
         store = open_store(resolve(storage, upstream, os.environ))
         return command(*args, store=store, **kwargs)
 
-    options = [
-        click.option("--storage", metavar="URL", help=f"Where the archive is: {URL_FORMS}. [env: RAY_HISTORY_STORAGE]"),
-        click.option(
-            "--storage-backend",
-            "--runtime-class-name",
-            default="",
-            metavar="NAME",
-            help="KubeRay's way: s3, gcs, azureblob, aliyunoss or localtest, configured by environment variables. "
-            "[env: STORAGE_BACKEND]",
-        ),
-        click.option(
-            "--storage-backend-config-path",
-            "--runtime-class-config-path",
-            default="",
-            metavar="FILE",
-            help="KubeRay's JSON file for the backend. [env: STORAGE_BACKEND_CONFIG_PATH]",
-        ),
-        click.option(
-            "--storage-root-dir",
-            "--ray-root-dir",
-            default="",
-            metavar="PREFIX",
-            help="Prefix inside the bucket; for localtest the directory itself. [env: STORAGE_ROOT_DIR]",
-        ),
-    ]
-    decorated: Any = with_store
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return _with(_STORAGE, with_store)  # type: ignore[no-any-return]
 
 
 @ray_history.command()
@@ -137,6 +144,52 @@ def sessions(
         journal.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
 
 
+_INDEX: tuple[Option, ...] = (
+    click.option(
+        "--cache-dir",
+        envvar="RAY_HISTORY_CACHE_DIR",
+        default="~/.cache/ray-history",
+        show_default=True,
+        metavar="DIR",
+        help="Where rebuilt sessions are kept on this machine. [env: RAY_HISTORY_CACHE_DIR]",
+    ),
+    click.option(
+        "--cache-size",
+        envvar="RAY_HISTORY_CACHE_SIZE",
+        type=click.IntRange(min=1),
+        default=10_240,
+        show_default=True,
+        metavar="MIB",
+        help="How large it may become; the least recently used goes first. [env: RAY_HISTORY_CACHE_SIZE]",
+    ),
+    click.option(
+        "--build-memory",
+        envvar="RAY_HISTORY_BUILD_MEMORY",
+        type=click.IntRange(min=256),
+        default=1024,
+        show_default=True,
+        metavar="MIB",
+        help="Memory for rebuilding, whatever the size of a session. [env: RAY_HISTORY_BUILD_MEMORY]",
+    ),
+    click.option(
+        "--build-threads",
+        envvar="RAY_HISTORY_BUILD_THREADS",
+        type=click.IntRange(min=1),
+        default=len(os.sched_getaffinity(0)),
+        show_default="all cores",
+        metavar="NUMBER",
+        help="Cores for rebuilding. [env: RAY_HISTORY_BUILD_THREADS]",
+    ),
+    click.option(
+        "--share-index/--no-share-index",
+        envvar="RAY_HISTORY_SHARE_INDEX",
+        default=True,
+        show_default=True,
+        help="Put rebuilt sessions into the archive for other servers. [env: RAY_HISTORY_SHARE_INDEX]",
+    ),
+)
+
+
 def index_options(command: Command) -> Command:
     """Where rebuilt sessions are kept on this machine, and what rebuilding may use."""
 
@@ -159,54 +212,7 @@ def index_options(command: Command) -> Command:
         limits = Limits(build_memory << 20, build_threads)
         return command(*args, indexer=Indexer(store, cache, limits, share=share_index), **kwargs)
 
-    options = [
-        click.option(
-            "--cache-dir",
-            envvar="RAY_HISTORY_CACHE_DIR",
-            default="~/.cache/ray-history",
-            show_default=True,
-            metavar="DIR",
-            help="Where rebuilt sessions are kept on this machine. [env: RAY_HISTORY_CACHE_DIR]",
-        ),
-        click.option(
-            "--cache-size",
-            envvar="RAY_HISTORY_CACHE_SIZE",
-            type=click.IntRange(min=1),
-            default=10_240,
-            show_default=True,
-            metavar="MIB",
-            help="How large it may become; the least recently used goes first. [env: RAY_HISTORY_CACHE_SIZE]",
-        ),
-        click.option(
-            "--build-memory",
-            envvar="RAY_HISTORY_BUILD_MEMORY",
-            type=click.IntRange(min=256),
-            default=1024,
-            show_default=True,
-            metavar="MIB",
-            help="Memory for rebuilding, whatever the size of a session. [env: RAY_HISTORY_BUILD_MEMORY]",
-        ),
-        click.option(
-            "--build-threads",
-            envvar="RAY_HISTORY_BUILD_THREADS",
-            type=click.IntRange(min=1),
-            default=len(os.sched_getaffinity(0)),
-            show_default="all cores",
-            metavar="NUMBER",
-            help="Cores for rebuilding. [env: RAY_HISTORY_BUILD_THREADS]",
-        ),
-        click.option(
-            "--share-index/--no-share-index",
-            envvar="RAY_HISTORY_SHARE_INDEX",
-            default=True,
-            show_default=True,
-            help="Put rebuilt sessions into the archive for other servers. [env: RAY_HISTORY_SHARE_INDEX]",
-        ),
-    ]
-    decorated: Any = with_indexer
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return _with(_INDEX, with_indexer)  # type: ignore[no-any-return]
 
 
 @ray_history.command()
@@ -294,6 +300,135 @@ def collect(store: Store, **flags: str | None) -> None:
     leave(run(collector_settings.resolve(flags, os.environ), store, os.environ))
 
 
+_SERVE: tuple[Option, ...] = (
+    click.option(
+        "--host",
+        envvar="RAY_HISTORY_HOST",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address to listen on. [env: RAY_HISTORY_HOST]",
+    ),
+    click.option(
+        "--port",
+        envvar="RAY_HISTORY_PORT",
+        type=click.IntRange(1, 65535),
+        default=8080,
+        show_default=True,
+        help="Port to listen on. [env: RAY_HISTORY_PORT]",
+    ),
+    click.option(
+        "--base-path",
+        envvar="RAY_HISTORY_BASE_PATH",
+        default="",
+        metavar="PATH",
+        help="Serve everything below this path, for a proxy in front. [env: RAY_HISTORY_BASE_PATH]",
+    ),
+    click.option(
+        "--tls-cert",
+        envvar="RAY_HISTORY_TLS_CERT",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Certificate file; with it the server speaks HTTPS. [env: RAY_HISTORY_TLS_CERT]",
+    ),
+    click.option(
+        "--tls-key",
+        envvar="RAY_HISTORY_TLS_KEY",
+        type=click.Path(exists=True, dir_okay=False),
+        help="The certificate's key. [env: RAY_HISTORY_TLS_KEY]",
+    ),
+    click.option(
+        "--workers",
+        envvar="RAY_HISTORY_WORKERS",
+        type=click.IntRange(1, 64),
+        default=1,
+        show_default=True,
+        help="Processes that answer; they share the cache. [env: RAY_HISTORY_WORKERS]",
+    ),
+    click.option(
+        "--dashboard-dir",
+        envvar="RAY_HISTORY_DASHBOARD_DIR",
+        metavar="DIR",
+        help="A build of the Ray Dashboard's pages, or a directory with one per Ray version. Besides, those of the "
+        "installed `ray` are used. [env: RAY_HISTORY_DASHBOARD_DIR]",
+    ),
+    click.option(
+        "--show-secrets",
+        envvar="RAY_HISTORY_SHOW_SECRETS",
+        is_flag=True,
+        help="Show values of environment variables and secret-looking settings. [env: RAY_HISTORY_SHOW_SECRETS]",
+    ),
+    click.option(
+        "--open-sessions",
+        "--session-cache-size",
+        envvar="RAY_HISTORY_OPEN_SESSIONS",
+        type=click.IntRange(min=1),
+        default=32,
+        show_default=True,
+        help="Sessions kept open per process. [env: RAY_HISTORY_OPEN_SESSIONS]",
+    ),
+    click.option(
+        "--query-memory",
+        envvar="RAY_HISTORY_QUERY_MEMORY",
+        type=click.IntRange(min=128),
+        default=512,
+        show_default=True,
+        metavar="MIB",
+        help="Memory for the queries on one session. [env: RAY_HISTORY_QUERY_MEMORY]",
+    ),
+)
+
+
+_LIVE = "live clusters are not shown yet, finished sessions need no Kubernetes"
+_WITHOUT_EFFECT = {
+    "kubeconfigs": _LIVE,
+    "use_kubernetes_proxy": _LIVE,
+    "use_auth_token_mode": _LIVE,
+    "kube_api_qps": _LIVE,
+    "kube_api_burst": _LIVE,
+    "session_process_timeout": "opening a session goes on until it is done, and shows its progress",
+    "session_cache_max_memory": "sessions are kept on disk; see --cache-size",
+    "session_cache_ttl": "open sessions are compared with the archive; the least recently used is closed",
+}
+"""Flags of KubeRay's history server that are taken so that its command line keeps working."""
+_UPSTREAM: tuple[Option, ...] = tuple(
+    click.option(
+        "--" + name.replace("_", "-"),
+        hidden=True,
+        default=None,
+        **({"is_flag": False, "flag_value": "true"} if name.startswith("use_") else {}),
+    )
+    for name in _WITHOUT_EFFECT
+)
+
+
+@ray_history.command()
+@functools.partial(_with, (*_STORAGE, *_SERVE, *_INDEX, *_UPSTREAM))
+@click.pass_context
+def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, **flags: Any) -> None:
+    """Show finished sessions in the Ray Dashboard, and answer its API."""
+    from .server.run import Settings
+    from .server.run import serve as run_server
+
+    for name in _WITHOUT_EFFECT:
+        if flags.pop(name) not in (None, False):
+            journal.warning("--%s has no effect here: %s", name.replace("_", "-"), _WITHOUT_EFFECT[name])
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    above = context.parent.params if context.parent else {}
+    settings = Settings(
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        log_level=above.get("log_level", "info"),
+        log_format=above.get("log_format", "text"),
+        **flags,
+    )
+    upstream = Upstream(settings.storage_backend, settings.storage_backend_config_path, settings.storage_root_dir)
+    store = open_store(resolve(settings.storage, upstream, os.environ))
+    store.check()
+    scheme = "https" if tls_cert else "http"
+    journal.info("serving %s on %s://%s:%d%s/", store.url, scheme, settings.host, settings.port, settings.base_path)
+    run_server(settings)
+
+
 def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
     """The fields of KubeRay's `/clusters`, and ours behind them."""
     row: dict[str, Any] = {
@@ -374,5 +509,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def collector_main() -> NoReturn:
     """The drop-in for KubeRay's `collector`: the same flags, with one dash or two."""
-    arguments = [f"-{text}" if re.match(r"-[a-z]{2}", text) else text for text in sys.argv[1:]]
-    main(["collect", *arguments])
+    main(["collect", *_two_dashes(sys.argv[1:])])
+
+
+def historyserver_main() -> NoReturn:
+    """The drop-in for KubeRay's `historyserver`: the same flags, listening where it listens."""
+    os.environ.setdefault("RAY_HISTORY_HOST", "0.0.0.0")  # noqa: S104
+    main(["serve", *_two_dashes(sys.argv[1:])])
+
+
+def _two_dashes(arguments: list[str]) -> list[str]:
+    return [f"-{text}" if re.match(r"-[a-z]{2}", text) else text for text in arguments]

@@ -6,87 +6,160 @@ entered by cookie, below `/`. Both lead to the same routes.
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ray_history.archive.catalog import Catalog, Session, read_catalog
+from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.archive.stores import Store
 
-from . import listing
+from . import about, listing
+from .addressing import Addressing, SessionCatalog
 from .answers import Refused, refusal
-from .handling import Handler, SessionEndpoint, refused_by_archive
+from .frontend import Frontends
+from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
+from .metrics import metrics
+from .plumbing import Plumbing
 from .sessions import Sessions
 
-journal = logging.getLogger(__name__)
+HANDLERS: dict[str, Handler] = {
+    **listing.HANDLERS,
+    **about.HANDLERS,
+}
+"""Every path of a session's dashboard that is answered from the session."""
 
 
-@dataclass(eq=False)
-class SessionCatalog:
-    """The sessions of the archive, listed anew when the list is some seconds old."""
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the operator chose about the web side."""
 
-    store: Store
-    fresh_for: float = 5.0
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._listed = -1e9
-        self._catalog = Catalog(())
-
-    def read(self) -> Catalog:
-        with self._lock:
-            if time.monotonic() - self._listed > self.fresh_for:
-                self._catalog = read_catalog(self.store)
-                self._listed = time.monotonic()
-            return self._catalog
-
-    def find(self, namespace: str, cluster: str, session: str) -> Session:
-        found = self.read().find(namespace, cluster, session).sessions
-        if not found:
-            raise Refused(404, f"there is no session {namespace}/{cluster}/{session}; /clusters lists what there is")
-        return found[0]
+    redact: bool = True
+    dashboards: tuple[Path, ...] = ()
+    base_path: str = ""
+    secure_cookies: bool = False
 
 
-HANDLERS: dict[str, Handler] = {**listing.HANDLERS}
-"""Every path of a session's dashboard."""
-
-
-def session_routes(sessions: Sessions, *, redact: bool) -> list[BaseRoute]:
-    return [
-        Route(path, SessionEndpoint(sessions, handler, redact), methods=["GET", "HEAD"])
-        for path, handler in HANDLERS.items()
-    ]
-
-
-def make_app(sessions: Sessions, *, redact: bool = True) -> Starlette:
-    catalog = SessionCatalog(sessions.indexer.store)
-    dashboard = Starlette(routes=session_routes(sessions, redact=redact))
+def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
+    """The whole application."""
+    addressing = Addressing(SessionCatalog(sessions.indexer.store), choices.secure_cookies)
+    frontends = Frontends(choices.dashboards)
+    dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
-        try:
-            session = await run_in_threadpool(catalog.find, names["namespace"], names["cluster"], names["session"])
-        except Refused as refused:
-            await refusal(refused)(scope, receive, send)
-            return
-        except ArchiveError as error:
-            await refusal(refused_by_archive(error))(scope, receive, send)
-            return
-        scope["ray_history.session"] = session
+        find = addressing.catalog.find
+        scope["ray_history.session"] = await run_in_threadpool(
+            find, names["namespace"], names["cluster"], names["session"]
+        )
         await dashboard(scope, receive, send)
+
+    async def by_cookie(scope: Scope, receive: Receive, send: Send) -> None:
+        session = await run_in_threadpool(addressing.by_cookies, Request(scope).cookies)
+        scope["ray_history.session"] = session
+        await dashboard(scope, receive, _remembering(addressing, session, send))
+
+    async def counted(_: Request) -> Response:
+        return await run_in_threadpool(metrics, plumbing, sessions)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         await run_in_threadpool(sessions.close)
 
-    return Starlette(routes=[Mount("/s/{namespace}/{cluster}/{session}", app=by_path)], lifespan=lifespan)
+    routes: list[BaseRoute] = [
+        *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
+        Route("/metrics", counted),
+        Route("/clusters", addressing.clusters),
+        Route("/clusters/", addressing.clusters),
+        Route("/enter_cluster/{rest:path}", addressing.enter),
+        Route("/s/{namespace}/{cluster}/{session}", _with_slash),
+        Mount("/s/{namespace}/{cluster}/{session}", app=by_path),
+        Mount("/", app=by_cookie),
+    ]
+    if choices.base_path:
+        routes = [Mount(choices.base_path, routes=routes)]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={Refused: _refuse, ArchiveError: _refuse_archive, HTTPException: _refuse_http},
+    )
+    plumbing = Plumbing(app)
+    return plumbing
+
+
+def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
+    def page(asked: Asked) -> Response:
+        return frontends.page(asked.open.facts.get("ray_version"), asked.query.get("dashboard"))
+
+    async def file(request: Request) -> Response:
+        return frontends.file(request.path_params["name"])
+
+    def route(path: str, endpoint: ASGIApp) -> Route:
+        return Route(path, endpoint, methods=["GET", "HEAD"])
+
+    return [
+        route("/_status", about.Status(sessions)),
+        *(route(path, SessionEndpoint(sessions, handler, redact)) for path, handler in _both_ways(HANDLERS.items())),
+        route("/", SessionEndpoint(sessions, page, redact)),
+        Route("/api/{rest:path}", _unknown),
+        Route("/{name:path}", file),
+    ]
+
+
+def _both_ways(handlers: Iterable[tuple[str, Handler]]) -> Iterable[tuple[str, Handler]]:
+    """A trailing slash makes no difference, as in Ray and in KubeRay."""
+    for path, handler in handlers:
+        yield path, handler
+        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), handler
+
+
+def _remembering(addressing: Addressing, session: Session, send: Send) -> Callable[[Message], Awaitable[None]]:
+    """Renews the cookies with every answer."""
+    carrier = Response()
+    addressing.remember(carrier, session)
+    cookies = [pair for pair in carrier.raw_headers if pair[0] == b"set-cookie"]
+
+    async def out(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *cookies]
+        await send(message)
+
+    return out
+
+
+async def _alive(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _with_slash(request: Request) -> Response:
+    """The frontend's addresses are relative: its page must end in a slash."""
+    return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
+
+
+async def _unknown(request: Request) -> Response:
+    """Not 404: a Ray that shows us through --proxy-server-url would then answer from its own cluster."""
+    raise Refused(501, f"/api/{request.path_params['rest'][:100]} is not part of a finished session's dashboard")
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)  # noqa: S101
+    return refusal(error)
+
+
+async def _refuse_archive(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ArchiveError)  # noqa: S101
+    return refusal(refused_by_archive(error))
+
+
+async def _refuse_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    return refusal(Refused(error.status_code, error.detail))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ray_history import __version__
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
 from ray_history.history.tables import Tables, View
@@ -65,6 +67,7 @@ class SessionEndpoint:
         request = Request(scope, receive)
         session: Session = scope["ray_history.session"]
         response: Response
+        tag = ""
         try:
             opened = await self.sessions.acquire(session)
         except ArchiveError as error:
@@ -72,6 +75,10 @@ class SessionEndpoint:
             return
         try:
             try:
+                tag = _tag(request, opened, redact=self.redact)
+                if tag and tag in request.headers.get("if-none-match", ""):
+                    await Response(status_code=304, headers={"ETag": tag})(scope, receive, send)
+                    return
                 view = opened.view(
                     moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
                 )
@@ -80,9 +87,31 @@ class SessionEndpoint:
                 response = refusal(refused)
             except ArchiveError as error:
                 response = refusal(refused_by_archive(error))
+            if tag and response.status_code == 200:
+                response.headers.setdefault("ETag", tag)
+                response.headers.setdefault("Cache-Control", "no-cache")
             await response(scope, receive, send)
         finally:
             self.sessions.release(opened)
+
+
+def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
+    """What the answer depends on, in short; none while the session may still change."""
+    if opened.ended_ns is None:
+        return ""
+    told = "\n".join(
+        [
+            __version__,
+            opened.session.name,
+            opened.opened.manifest.other_sources,
+            *(file.digest for file in opened.opened.manifest.files),
+            str(opened.ended_ns),
+            str(redact),
+            request.url.path,
+            request.url.query,
+        ]
+    )
+    return f'W/"{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"'
 
 
 def refused_by_archive(error: ArchiveError) -> Refused:

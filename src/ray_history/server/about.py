@@ -1,0 +1,94 @@
+"""What the server says about a session itself: whether it is ready, and how complete it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ray_history.archive.catalog import Session
+
+from .answers import plain_json
+from .handling import Asked, Handler
+from .sessions import Sessions
+
+_STEP = 0.25
+
+
+class Status:
+    """`_status`: begins to open the session if nobody did, and tells how far it is; as events while one listens."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session: Session = scope["ray_history.session"]
+        self._sessions.start(session)
+        response: Response
+        if "text/event-stream" in Request(scope).headers.get("accept", ""):
+            response = StreamingResponse(
+                self._events(session), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            )
+        else:
+            response = plain_json(self._told(session))
+        await response(scope, receive, send)
+
+    def _told(self, session: Session) -> dict[str, Any]:
+        progress = self._sessions.status(session)
+        return {"session": session.name, "ready": progress.stage == "ready", **asdict(progress)}
+
+    async def _events(self, session: Session) -> AsyncIterator[bytes]:
+        last: dict[str, Any] = {}
+        while not last.get("ready"):
+            told = self._told(session)
+            if told["stage"] == "closed" and last:  # it failed: the next request says why
+                told["stage"] = "failed"
+            if told != last:
+                yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+            if told["stage"] == "failed":
+                return
+            last = told
+            await asyncio.sleep(_STEP)
+
+
+def completeness(asked: Asked) -> Response:
+    """`_completeness`: what was received, stored and lost, node by node, and what could not be read."""
+    manifest = asked.open.opened.manifest
+    ledgers = asked.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
+    seen = asked.tables.rows(f"select node_id, state from {asked.tables.source('nodes', asked.view)} order by node_id")
+    accounted = {node for node, _ in ledgers}
+    filed = set(asked.open.files.nodes)
+    facts = manifest.facts
+    return plain_json(
+        {
+            "session": asked.open.session.name,
+            "ended": facts.get("ended"),
+            "ended_ns": asked.open.ended_ns,
+            "events": {
+                "received": facts.get("events_received"),
+                "stored": facts.get("events_stored"),
+                "quarantined": facts.get("events_quarantined"),
+                "dropped_by_ray": facts.get("events_dropped_by_ray"),
+                "read": sum(manifest.events.values()),
+                "by_type": manifest.events,
+            },
+            "event_files": len(manifest.sources),
+            "nodes": [
+                {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
+                for node, state in seen
+            ],
+            "nodes_without_files": sorted({node for node, _ in seen} - filed),
+            "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers},
+            "problem_count": manifest.problem_count,
+            "problems": manifest.problems,
+        }
+    )
+
+
+HANDLERS: dict[str, Handler] = {"/_completeness": completeness}

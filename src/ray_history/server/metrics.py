@@ -1,0 +1,35 @@
+"""`/metrics`, for Prometheus."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from .plumbing import Plumbing
+from .sessions import Sessions
+
+METRICS = {
+    "ray_history_requests_total": ("counter", "Requests answered, by method and status."),
+    "ray_history_request_seconds_total": ("counter", "Time spent on all of them."),
+    "ray_history_requests_running": ("gauge", "Requests being answered."),
+    "ray_history_sessions_open": ("gauge", "Sessions that are open."),
+    "ray_history_sessions_opened_total": ("counter", "Sessions opened or refreshed."),
+    "ray_history_cache_bytes": ("gauge", "What the local cache takes."),
+}
+
+
+def metrics(plumbing: Plumbing, sessions: Sessions) -> Response:
+    values: dict[str, dict[str, float]] = {
+        "ray_history_requests_total": {
+            f'{{method="{method}",status="{status}"}}': number for (method, status), number in plumbing.requests.items()
+        },
+        "ray_history_request_seconds_total": {"": plumbing.seconds},
+        "ray_history_requests_running": {"": plumbing.running},
+        "ray_history_sessions_open": {"": sessions.open_count},
+        "ray_history_sessions_opened_total": {"": sessions.opened_total},
+        "ray_history_cache_bytes": {"": sessions.indexer.cache.used_bytes()},
+    }
+    lines = []
+    for name, (kind, told) in METRICS.items():
+        lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{labels} {value:g}" for labels, value in values[name].items()]
+    return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
