@@ -389,13 +389,9 @@ _WITHOUT_EFFECT = {
     "session_cache_ttl": "open sessions are compared with the archive; the least recently used is closed",
 }
 """Flags of KubeRay's history server that are taken so that its command line keeps working."""
+_BARE: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
 _UPSTREAM: tuple[Option, ...] = tuple(
-    click.option(
-        "--" + name.replace("_", "-"),
-        hidden=True,
-        default=None,
-        **({"is_flag": False, "flag_value": "true"} if name.startswith("use_") else {}),
-    )
+    click.option("--" + name.replace("_", "-"), hidden=True, **(_BARE if name.startswith("use_") else {}))
     for name in _WITHOUT_EFFECT
 )
 
