@@ -36,6 +36,8 @@ class Listing:
     """Columns that are text."""
     numbers: str = ""
     flags: str = ""
+    at_source: tuple[str, ...] = ()
+    """Filters that Ray applies where the rows come from: they count into `total`."""
 
     @property
     def filterable(self) -> list[str]:
@@ -52,6 +54,7 @@ LISTINGS = {
             "state task_id type worker_id",
             "attempt_number worker_pid",
             "is_debugger_paused",
+            at_source=("task_id", "job_id", "actor_id", "name", "state"),
         ),
         Listing(
             "actors",
@@ -91,17 +94,19 @@ def list_rows(asked: Asked, table: str) -> Response:
     rows = tables.source(table, asked.view)
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where type <> 'DRIVER_TASK')"
-    where, values = conditions(listing, filters(query, _ALIASES))
+    asked_for = filters(query, _ALIASES)
+    where, values = conditions(listing, asked_for)
+    at_source, at_source_values = conditions(listing, [each for each in asked_for if each.key in listing.at_source])
     ((total, filtered),) = tables.rows(
-        f"select count(*), count(*) filter ({where}) from {rows}"
-        if where
-        else f"select count(*), count(*) from {rows}",
-        values,
+        f"select count(*) filter ({at_source or 'true'}), count(*) filter ({where or 'true'}) from {rows}",
+        [*at_source_values, *values],
     )
     sql = f"select {row(table, detail=detail, redact=asked.redact)} from {rows}"
     if where:
         sql += f" where {where}"
     sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
+
+    warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
 
     def parts() -> Iterator[str]:
         yield '{"result": true, "msg": "", "data": {"result": {'
@@ -112,7 +117,7 @@ def list_rows(asked: Asked, table: str) -> Response:
             for (text,) in page:
                 yield separator + text
                 separator = ", "
-        yield f'], "partial_failure_warning": {_quoted(asked.warning)}, "warnings": null}}}}}}'
+        yield f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
 
     return streamed_json(parts())
 
@@ -180,10 +185,6 @@ def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
         return f" order by {column} {order} nulls last, {listing.key}"
     # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste.
     return "" if truncated else f" order by {listing.key} {order}"
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
 
 
 HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}

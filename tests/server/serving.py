@@ -1,0 +1,89 @@
+"""The real application on a real port, for tests."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from ray_history.archive.stores import Store
+from ray_history.history.building import Limits
+from ray_history.index.cache import Cache
+from ray_history.index.opening import Indexer
+from ray_history.server.app import Choices, make_app
+from ray_history.server.sessions import Sessions
+from tests.parts.processes import free_port
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server sent."""
+
+    status: int
+    headers: dict[str, str] = field(repr=False)
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.json["data"]["result"]["result"]
+        return rows
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs."""
+
+    port: int
+    sessions: Sessions
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
+        """One request; the path goes out as it is."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.putrequest(method, path, skip_accept_encoding=True)
+            for name, value in (headers or {}).items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            response = connection.getresponse()
+            return Answer(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
+        finally:
+            connection.close()
+
+
+@contextmanager
+def served(store: Store, cache: Path, choices: Choices | None = None, *, most_open: int = 8) -> Iterator[Served]:
+    """The application on a port of its own, until the block ends."""
+    indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
+    sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=0.5)
+    port = free_port()
+    app = make_app(sessions, choices or Choices())
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.started
+        yield Served(port, sessions)
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,190 @@
+"""The state API's listings: what Ray takes, and more."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from backports import zstd
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.server.app import Choices
+from ray_history.server.listing import LISTINGS
+from tests.captured import captured, write_archive
+from tests.server.serving import Answer, Served, served
+
+S = f"/s/default/demo/{captured().session}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("listing")
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    with served(store, folder / "cache", Choices(redact=False)) as running:
+        yield running
+
+
+def asked(server: Served, table: str, *filters: tuple[str, str, str], **query: object) -> Answer:
+    pairs = [(name, str(value)) for name, value in query.items()]
+    for key, predicate, value in filters:
+        pairs += [("filter_keys", key), ("filter_predicates", predicate), ("filter_values", value)]
+    return server.get(f"{S}/api/v0/{table}?{urlencode(pairs)}")
+
+
+def test_a_listing_shows_a_hundred_rows_unless_told_otherwise(server: Served) -> None:
+    result = asked(server, "tasks").json["data"]["result"]
+    assert len(result["result"]) == 100
+    assert (result["total"], result["num_filtered"], result["num_after_truncation"]) == (349, 349, 349)
+    assert len(asked(server, "tasks", limit=100_000).rows) == 349
+    assert asked(server, "tasks", limit=0).rows == []
+
+
+def test_pages_together_are_the_whole_listing(server: Served) -> None:
+    whole = [row["task_id"] for row in asked(server, "tasks", limit=1000, sort="task_id").rows]
+    pages = [
+        row["task_id"]
+        for at in range(0, 400, 50)
+        for row in asked(server, "tasks", limit=50, offset=at, sort="task_id").rows
+    ]
+    assert pages == whole == sorted(whole)
+
+
+def test_sorting_goes_both_ways(server: Served) -> None:
+    names = [row["name"] for row in asked(server, "tasks", limit=1000, sort="name", order="desc").rows]
+    assert names == sorted(names, reverse=True)
+
+
+def test_filters_compare_text_without_case(server: Served) -> None:
+    failed = asked(server, "tasks", ("state", "=", "failed"), limit=1000).rows
+    assert failed == asked(server, "tasks", ("STATE", "=", "FAILED"), limit=1000).rows
+    assert {row["state"] for row in failed} == {"FAILED"}
+    others = asked(server, "tasks", ("state", "!=", "FAILED"), limit=1000).json["data"]["result"]
+    assert others["num_filtered"] == 349 - len(failed)
+
+
+def test_filters_know_numbers_and_flags(server: Served) -> None:
+    rows = asked(server, "tasks", ("attempt_number", "=", "1"), limit=1000).rows
+    assert rows
+    assert {row["attempt_number"] for row in rows} == {1}
+    assert [row["is_head_node"] for row in asked(server, "nodes", ("is_head_node", "=", "True")).rows] == [True]
+    wrong = asked(server, "tasks", ("worker_pid", "=", "many"))
+    assert wrong.status == 400
+    assert "int type column" in wrong.json["msg"]
+
+
+def test_kuberays_names_of_two_columns_work_too(server: Served) -> None:
+    assert asked(server, "tasks", ("task_type", "=", "ACTOR_TASK"), limit=1000).rows == (
+        asked(server, "tasks", ("type", "=", "ACTOR_TASK"), limit=1000).rows
+    )
+
+
+def test_filters_apply_before_the_limit(server: Served) -> None:
+    assert len(asked(server, "tasks", ("name", "=", "ok"), limit=5).rows) == 5
+    assert asked(server, "tasks", ("name", "=", "ok"), limit=5).json["data"]["result"]["num_filtered"] == 12
+
+
+@pytest.mark.parametrize("table", LISTINGS)
+def test_every_column_that_can_be_filtered_can_be(server: Served, table: str) -> None:
+    listing = LISTINGS[table]
+    for key in listing.filterable:
+        value = "1" if key in listing.numbers.split() else "true" if key in listing.flags.split() else "x'\"; drop"
+        for predicate in ("=", "!="):
+            assert asked(server, table, (key, predicate, value)).status == 200, key
+        assert asked(server, table, sort=key).status == 200, key
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("limit=abc", "whole number"),
+        ("limit=-1", "0 or more"),
+        ("detail=perhaps", "true or false"),
+        ("exclude_driver=7", "true or false"),
+        ("timeout=x", "whole number"),
+        ("filter_keys=state", "one of each"),
+        ("filter_keys=state&filter_predicates=%3D", "one of each"),
+        ("filter_keys=state&filter_predicates=<&filter_values=1", "Available predicates"),
+        ("filter_keys=nope&filter_predicates=%3D&filter_values=1", "Supported filter columns"),
+        ("sort=nope", "it takes one of"),
+        ("order=up", "it takes one of"),
+        ("at=yesterday", "it takes 20"),
+        ("&".join(["filter_keys=state&filter_predicates=%3D&filter_values=1"] * 30), "at most"),
+        ("filter_keys=state&filter_predicates=%3D&filter_values=" + "x" * 5000, "at most"),
+    ],
+)
+def test_a_wrong_question_is_refused_with_the_way_to_put_it_right(server: Served, query: str, told: str) -> None:
+    answer = server.get(f"{S}/api/v0/tasks?{query}")
+    assert answer.status == 400
+    assert answer.json["result"] is False
+    assert told in answer.json["msg"]
+
+
+def test_the_state_of_a_moment_can_be_asked_for(server: Served) -> None:
+    early = asked(server, "tasks", at="2026-11-15T20:55:50Z", limit=1000).rows
+    assert 0 < len(early) < 349
+    assert asked(server, "tasks", at=1794776150, limit=1000).rows == early
+    assert asked(server, "tasks", at="2020-01-01T00:00:00Z").rows == []
+
+
+def test_answers_are_compressed_as_the_client_takes_them(server: Served) -> None:
+    path = f"{S}/api/v0/tasks?limit=1000&detail=1"
+    plain = server.get(path)
+    assert "content-encoding" not in plain.headers
+    packed = server.get(path, {"Accept-Encoding": "gzip, deflate"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.body) < len(plain.body) / 4
+    assert gzip.decompress(packed.body) == plain.body
+    assert zstd.decompress(server.get(path, {"Accept-Encoding": "zstd, gzip"}).body) == plain.body
+
+
+def test_head_tells_as_much_as_get_without_the_body(server: Served) -> None:
+    answer = server.get(f"{S}/api/v0/nodes", method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+def test_history_cannot_be_changed(server: Served, method: str) -> None:
+    answer = server.get(f"{S}/api/jobs/", method=method)
+    assert answer.status in (400, 405)
+
+
+def test_the_usual_protections_are_on_every_answer(server: Served) -> None:
+    for path in ("/clusters", f"{S}/api/v0/nodes", f"{S}/nothing-here", "/nodes"):
+        headers = server.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert headers["x-request-id"]
+
+
+def test_a_request_keeps_its_id(server: Served) -> None:
+    assert server.get("/livez", {"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
+
+
+def test_an_endless_query_is_refused(server: Served) -> None:
+    assert server.get(f"{S}/api/v0/nodes?x={'y' * 20_000}").status in (400, 414)
+
+
+def test_requests_are_counted(server: Served) -> None:
+    server.get("/livez")
+    told = server.get("/metrics").body.decode()
+    assert 'ray_history_requests_total{method="GET",status="200"}' in told
+    assert "ray_history_sessions_open 1" in told
+
+
+def test_values_of_environment_variables_are_hidden_by_default(
+    server: Served, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = server.sessions.indexer.store
+    with served(store, tmp_path_factory.mktemp("hidden")) as careful:
+        for table in ("tasks", "actors", "jobs", "runtime_envs"):
+            shown = asked(server, table, limit=1000, detail=1).body
+            hidden = asked(careful, table, limit=1000, detail=1).body
+            assert b"<redacted>" in hidden
+            assert b"job-level" not in hidden
+            assert b"<redacted>" not in shown
+        assert b"job-level" in asked(server, "jobs", limit=1000, detail=1).body
