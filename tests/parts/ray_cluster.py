@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class RayCluster:
         address = f"http://127.0.0.1:{events_port}/v1/events"
         return {**inherited, **QUIET_RAY, "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": address}
 
-    def start_head(self, events_port: int, *, cpus: int = 2) -> None:
+    def start_head(self, events_port: int, *, cpus: int = 2, flags: Sequence[str] = ()) -> None:
         agent, client = free_ports(2)
         self._ray_start(
             events_port,
@@ -71,12 +72,17 @@ class RayCluster:
             f"--ray-client-server-port={client}",
             f"--temp-dir={self.root}",
             f"--num-cpus={cpus}",
+            *flags,
         )
 
-    def start_node(self, events_port: int, *, cpus: int = 1) -> None:
+    def start_node(self, events_port: int, *flags: str, cpus: int = 1) -> None:
         (agent,) = free_ports(1)
         self._ray_start(
-            events_port, f"--address={self.address}", f"--dashboard-agent-listen-port={agent}", f"--num-cpus={cpus}"
+            events_port,
+            f"--address={self.address}",
+            f"--dashboard-agent-listen-port={agent}",
+            f"--num-cpus={cpus}",
+            *flags,
         )
 
     def _ray_start(self, events_port: int, *arguments: str) -> None:
@@ -123,7 +129,7 @@ class RayCluster:
         if done.returncode:
             raise ProcessFailed(f"the job failed: {done.stdout[-3000:]}{done.stderr[-1000:]}")
 
-    def pids(self, word: str = "") -> list[int]:
+    def pids(self, word: str = "") -> Sequence[int]:
         """Processes of this cluster whose command line holds the word; some hide theirs, their files tell."""
         found = []
         for entry in Path("/proc").iterdir():
