@@ -67,6 +67,21 @@ class LogFiles:
             self._bundles[node][info.key] = info
         self._loading = {node: Lock() for node in sorted({*self._whole, *self._bundles})}
         self._loaded: dict[str, dict[str, LogFile]] = {}
+        self._headers: dict[str, tuple[Entry, ...]] = {}
+
+    @property
+    def store(self) -> Store:
+        """Where they are."""
+        return self._store
+
+    def renewed(
+        self, whole: Iterable[tuple[str, str, ObjectInfo]], bundles: Iterable[tuple[str, ObjectInfo]]
+    ) -> LogFiles:
+        """The log files by a newer listing; bundles never change, so only headers of new ones will be read."""
+        newer = LogFiles(self._store, whole, bundles)
+        keys = {key for node in newer._bundles.values() for key in node}
+        newer._headers = {key: entries for key, entries in self._headers.copy().items() if key in keys}
+        return newer
 
     def nodes(self) -> Sequence[str]:
         """Nodes that have logs, in order."""
@@ -127,6 +142,11 @@ class LogFiles:
         }
 
     def _entries(self, bundle: ObjectInfo) -> tuple[Entry, ...]:
+        if bundle.key not in self._headers:
+            self._headers[bundle.key] = self._header(bundle)
+        return self._headers[bundle.key]
+
+    def _header(self, bundle: ObjectInfo) -> tuple[Entry, ...]:
         try:
             head = self._store.get_range(bundle.key, 0, min(FIRST_READ, bundle.size)) if bundle.size else b""
             missing = header_size(head) - len(head)
@@ -198,11 +218,11 @@ class LogReader:
                 continue  # a frame was unreadable and left the plan
             position = batch[-1].end
 
-    def line_start(self, count: int) -> int:
-        """Offset of the first of the last `count` lines; bytes after the last newline are a line too."""
-        if count <= 0:
-            return self.size if count == 0 else 0
-        high, block, at_end = self.size, _FIRST_BLOCK, True
+    def line_start(self, count: int, end: int | None = None) -> int:
+        """Offset of the first of the last `count` lines before `end`; bytes after the last newline are a line too."""
+        high, block, at_end = self.size if end is None else min(end, self.size), _FIRST_BLOCK, True
+        if count <= 0 or count >= high:  # no line is shorter than a byte
+            return high if count == 0 else 0
         while True:
             low, high = self._block_before(high, block)
             data = self.read(low, high)
