@@ -22,7 +22,7 @@ from .handling import Asked, Handler
 
 _AT_ONCE = 20_000
 """Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
-_ALIASES = {"task_type": "type", "task_name": "name"}
+ALIASES = {"task_type": "type", "task_name": "name"}
 """KubeRay's server knows these two by other names."""
 
 
@@ -94,7 +94,7 @@ def list_rows(asked: Asked, table: str) -> Response:
     rows = tables.source(table, asked.view)
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where type <> 'DRIVER_TASK')"
-    asked_for = filters(query, _ALIASES)
+    asked_for = filters(query, ALIASES)
     where, values = conditions(listing, asked_for)
     at_source, at_source_values = conditions(listing, [each for each in asked_for if each.key in listing.at_source])
     ((total, filtered),) = tables.rows(

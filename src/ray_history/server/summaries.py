@@ -1,0 +1,192 @@
+"""How many tasks and actors are in which state: `/api/v0/tasks/summarize` and `/api/v0/actors/summarize`.
+
+By function name they are counted and written by SQL. `summary_by=lineage` makes a tree with a node for every task. Ray
+looks at 10,000 tasks at most, here all are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, cast
+
+import msgspec
+from starlette.responses import Response
+
+from .answers import Refused, streamed_json
+from .asking import Filter, filters, integer, one_of
+from .handling import Asked, Handler
+from .lineage import Attempt, Node, attempts_in, grow, written
+from .listing import ALIASES, LISTINGS, conditions
+
+MOST_IN_A_TREE = 500_000
+"""Attempts; each takes about 600 bytes of memory until the answer is sent, and 300 bytes of the answer."""
+
+_NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
+_STATE = "coalesce(state, 'NIL')"
+_PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
+
+
+def summarize_tasks(asked: Asked) -> Response:
+    """Answer with the counts by name, or with the tree."""
+    summary_by = one_of(asked.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
+    integer(asked.query, "timeout", 30, least=0)  # nothing here takes long enough for it
+    wanted = filters(asked.query, ALIASES)
+    tasks = f"(from {asked.tables.source('tasks', asked.view)} where type <> 'DRIVER_TASK')"
+    total = _total(asked, "tasks", tasks, wanted)
+    matching, values = _matching("tasks", tasks, wanted)
+    ((filtered, functions, methods, creations),) = asked.tables.rows(
+        f"""
+        select
+            count(*),
+            count(*) filter (type = 'NORMAL_TASK'),
+            count(*) filter (type = 'ACTOR_TASK'),
+            count(*) filter (type = 'ACTOR_CREATION_TASK')
+        from {matching}
+        """,
+        values,
+    )
+    warnings = []
+    summary: Iterable[str]
+    if summary_by == "lineage":
+        top = _tree(asked, matching, values, filtered)
+        summary = written(top)
+        if lost := filtered - attempts_in(top):
+            warnings.append(
+                f"{lost} of {filtered} task attempts are not in the tree: the task or actor that they belong below is "
+                "filtered out or unknown."
+            )
+    else:
+        summary = _by_name(asked, matching, values)
+    totals = {
+        "total_tasks": functions,
+        "total_actor_tasks": methods,
+        "total_actor_scheduled": creations,
+        "summary_by": "lineage" if summary_by == "lineage" else "func_name",
+    }
+    return _answer(asked, summary, totals, total, filtered, warnings)
+
+
+def summarize_actors(asked: Asked) -> Response:
+    """Answer with the counts by class."""
+    integer(asked.query, "timeout", 30, least=0)
+    actors = asked.tables.source("actors", asked.view)
+    wanted = filters(asked.query, {})
+    total = _total(asked, "actors", actors, wanted)
+    matching, values = _matching("actors", actors, wanted)
+    ((filtered,),) = asked.tables.rows(f"select count(*) from {matching}", values)
+    rows = asked.tables.fetch(
+        f"""
+        with counted as (
+            select coalesce(class_name, '') as class_name, state, count(*) as actors, min(actor_id) as first
+            from {matching} group by all
+        )
+        select concat(to_json(class_name), ': ', to_json({{
+            'class_name': class_name,
+            'state_counts': map_from_entries(list((state, actors) order by first))
+        }}))
+        from counted group by class_name order by min(first)
+        """,
+        values,
+    )
+    return _answer(asked, _object(rows), {"total_actors": filtered, "summary_by": "class"}, total, filtered, [])
+
+
+def _total(asked: Asked, table: str, rows: str, wanted: list[Filter]) -> int:
+    at_source = [condition for condition in wanted if condition.key in LISTINGS[table].at_source]
+    matching, values = _matching(table, rows, at_source)
+    ((total,),) = asked.tables.rows(f"select count(*) from {matching}", values)
+    return int(total)
+
+
+def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[object]]:
+    where, values = conditions(LISTINGS[table], wanted)
+    return (f"(from {rows} where {where})" if where else rows), values
+
+
+def _by_name(asked: Asked, tasks: str, values: list[object]) -> Iterator[str]:
+    """In the order of task ids, as Ray meets them: a name has the type of its first task."""
+    rows = asked.tables.fetch(
+        f"""
+        with counted as (
+            select
+                {_NAME} as name, {_STATE} as state, count(*) as attempts,
+                min(task_id) as first, arg_min(type, task_id) as type
+            from {tasks} group by all
+        )
+        select concat(to_json(name), ': ', to_json({{
+            'func_or_class_name': name,
+            'type': arg_min(type, first),
+            'state_counts': map_from_entries(list((state, attempts) order by first))
+        }}))
+        from counted group by name order by min(first)
+        """,
+        values,
+    )
+    return _object(rows)
+
+
+def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[Node]:
+    if count > MOST_IN_A_TREE:
+        raise Refused(
+            400,
+            f"a tree of {count} task attempts; at most {MOST_IN_A_TREE} are taken. Choose one job "
+            "(filter_keys=job_id&filter_predicates==&filter_values=...), or summary_by=func_name",
+        )
+    pages = asked.tables.stream(
+        f"""
+        select
+            task_id,
+            case
+                when type in ('ACTOR_TASK', 'ACTOR_CREATION_TASK') then concat('actor:', actor_id)
+                else {_PARENT}
+            end,
+            {_NAME},
+            type,
+            {_STATE},
+            ray_ms(pending_args_avail_ns),
+            case when type = 'ACTOR_CREATION_TASK' then coalesce(called, split_part(func_or_class_name, '.', 1)) end,
+            case when type = 'ACTOR_CREATION_TASK' then {_PARENT} end
+        from {tasks} left join (
+            select actor_id, coalesce(nullif(repr_name, ''), class_name) as called
+            from {asked.tables.source("actors", asked.view)}
+        ) using (actor_id)
+        order by task_id, attempt_number
+        """,
+        values,
+    )
+    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)))
+
+
+def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
+    yield "{"
+    yield ", ".join(chain.from_iterable(members))
+    yield "}"
+
+
+def _answer(
+    asked: Asked,
+    summary: Iterable[str],
+    totals: Mapping[str, int | str],
+    total: int,
+    filtered: int,
+    warnings: list[str],
+) -> Response:
+    def parts() -> Iterator[str]:
+        yield f'{{"result": true, "msg": "", "data": {{"result": {{"total": {total}, "num_after_truncation": {total}, '
+        yield f'"num_filtered": {filtered}, "result": {{"node_id_to_summary": {{"cluster": {{"summary": '
+        yield from summary
+        yield f", {_json(totals)[1:]}}}}}, "
+        yield f'"partial_failure_warning": {_json(asked.warning)}, "warnings": {_json(warnings or None)}}}}}}}'
+
+    return streamed_json(parts())
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+HANDLERS: dict[str, Handler] = {
+    "/api/v0/tasks/summarize": summarize_tasks,
+    "/api/v0/actors/summarize": summarize_actors,
+}
