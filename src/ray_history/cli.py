@@ -425,6 +425,35 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
     run_server(settings)
 
 
+@ray_history.group()
+def dashboard() -> None:
+    """Versions of the Ray Dashboard's pages."""
+
+
+@dashboard.command("add")
+@functools.partial(_with, _INDEX[:1])
+@click.argument("version")
+def dashboard_add(version: str, cache_dir: str) -> None:
+    """Fetch the pages of a Ray version from the package index, once."""
+    from .server.dashboards import CannotAdd, add_dashboard
+
+    try:
+        click.echo(f"added {add_dashboard(version, Path(cache_dir).expanduser() / 'dashboards')}")
+    except CannotAdd as error:
+        raise click.ClickException(str(error)) from None
+
+
+@dashboard.command("list")
+@functools.partial(_with, _INDEX[:1])
+def dashboard_list(cache_dir: str) -> None:
+    """The versions that there are."""
+    from .server.frontend import Frontends
+
+    found = Frontends([Path(cache_dir).expanduser() / "dashboards"])
+    for version in found.versions:
+        click.echo(f"{version}  {found.builds[version].directory}")
+
+
 def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
     """The fields of KubeRay's `/clusters`, and ours behind them."""
     row: dict[str, Any] = {

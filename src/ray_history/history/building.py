@@ -232,6 +232,7 @@ class Builder:
                 exit_detail
             from workers
             where end_time_ms > 0;
+            create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
             create temp table ended_job as
             select job_id, driver_end_ns as end_ns from jobs where driver_end_ns is not null;
             """

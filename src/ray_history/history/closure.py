@@ -23,9 +23,9 @@ CLOSED = {
     )""",
     "actors": f"""* replace (
         'DEAD' as state,
-        coalesce(end_ns, {{end}}) as end_ns,
-        coalesce(exit_detail, '{REASON}') as exit_detail,
-        coalesce(death_cause, json_object('actor_died_error_context', json_object(
+        case when state = 'DEAD' then end_ns else {{end}} end as end_ns,
+        case when state = 'DEAD' then exit_detail else '{REASON}' end as exit_detail,
+        case when state = 'DEAD' then death_cause else json_object('actor_died_error_context', json_object(
             'error_message', '{REASON}',
             'reason', 'NODE_DIED',
             'node_ip_address', coalesce(ip_address, ''),
@@ -35,18 +35,18 @@ CLOSED = {
             'class_name', class_name,
             'actor_id', actor_id,
             'never_started', start_ns is null
-        ))) as death_cause
+        )) end as death_cause
     )""",
     "nodes": f"""* replace (
         'DEAD' as state,
         case when state = 'DEAD' then state_message else '{REASON}' end as state_message,
-        coalesce(end_ns, {{end}}) as end_ns
+        case when state = 'DEAD' then end_ns else {{end}} end as end_ns
     )""",
     "workers": f"""* replace (
         false as is_alive,
         case when is_alive then 'SYSTEM_ERROR' else exit_type end as exit_type,
         case when is_alive then '{REASON}' else exit_detail end as exit_detail,
-        case when is_alive then ray_ms({{end}})::ubigint else end_time_ms end as end_time_ms
+        case when is_alive then ray_ms({{end}}) else end_time_ms end as end_time_ms
     )""",
     "jobs": f"""* replace (
         case when {_ENDED_JOB} then status else 'FAILED' end as status,

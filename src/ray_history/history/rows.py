@@ -60,10 +60,18 @@ COLUMNS: dict[str, list[Column]] = {
             "start_time_ms end_time_ms task_log_info error_message is_debugger_paused call_site label_selector "
             "fallback_strategy",
             required_resources="coalesce(required_resources, '{}')::json",
-            runtime_env_info="""{
-                'serialized_runtime_env': coalesce(runtime_env, ''),
-                'runtime_env_config': {'setup_timeout_seconds': 600, 'eager_install': true, 'log_files': []::varchar[]}
-            }""",
+            runtime_env_info="""case
+                when type = 'DRIVER_TASK' then to_json({'serialized_runtime_env': coalesce(runtime_env, '')})
+                when regexp_matches(runtime_env, '"(working_dir|py_modules|config)"') then json_merge_patch(
+                    json_object('serialized_runtime_env', coalesce(runtime_env, '')),
+                    runtime_env_extras(runtime_env)
+                )
+                else to_json({
+                    'serialized_runtime_env': coalesce(runtime_env, ''),
+                    'runtime_env_config':
+                        {'setup_timeout_seconds': 600, 'eager_install': true, 'log_files': []::varchar[]}
+                })
+            end""",
             events="list_filter(["
             + ", ".join(f"{{'state': '{state}', 'created_ms': {_ms(ns)}}}" for state, ns in _EVENTS.items())
             + "], lambda event: event.created_ms is not null)",
@@ -88,7 +96,10 @@ COLUMNS: dict[str, list[Column]] = {
                 'stderr_start', stderr_start, 'stderr_end', stderr_end
             )) end""",
             label_selector="coalesce(label_selector, '{}')::json",
-            fallback_strategy="""coalesce(fallback_strategy, '{"options": []}')::json""",
+            fallback_strategy="""case
+                when fallback_strategy is not null then fallback_strategy::json
+                when type <> 'DRIVER_TASK' then '{"options": []}'::json
+            end""",
         ),
     ],
     "actors": [
@@ -106,8 +117,8 @@ COLUMNS: dict[str, list[Column]] = {
         *_columns("node_id node_ip is_head_node state state_message node_name resources_total labels"),
         *_details(
             "start_time_ms end_time_ms",
-            start_time_ms="ray_ms(start_ns)",
-            end_time_ms="coalesce(ray_ms(end_ns), 0)",
+            start_time_ms="start_ns // 1000000",
+            end_time_ms="coalesce(end_ns // 1000000, 0)",
         ),
     ],
     "workers": [

@@ -22,17 +22,39 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 
-from . import about, listing
+from . import (
+    about,
+    actors,
+    cluster_events,
+    cluster_status,
+    jobs,
+    listing,
+    logs,
+    nodes,
+    polled,
+    summaries,
+    timeline,
+)
 from .addressing import Addressing, SessionCatalog
-from .answers import Refused, refusal
+from .answers import Refused, plain_json, refusal
 from .frontend import Frontends
 from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
 from .metrics import metrics
+from .openapi import document
 from .plumbing import Plumbing
 from .sessions import Sessions
 
 HANDLERS: dict[str, Handler] = {
+    **summaries.HANDLERS,
+    **timeline.HANDLERS,
     **listing.HANDLERS,
+    **logs.HANDLERS,
+    **nodes.HANDLERS,
+    **actors.HANDLERS,
+    **jobs.HANDLERS,
+    **cluster_events.HANDLERS,
+    **cluster_status.HANDLERS,
+    **polled.HANDLERS,
     **about.HANDLERS,
 }
 """Every path of a session's dashboard that is answered from the session."""
@@ -78,6 +100,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         Route("/metrics", counted),
+        Route("/openapi.json", _described),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -110,7 +133,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         route("/_status", about.Status(sessions)),
         *(route(path, SessionEndpoint(sessions, handler, redact)) for path, handler in _both_ways(HANDLERS.items())),
         route("/", SessionEndpoint(sessions, page, redact)),
-        Route("/api/{rest:path}", _unknown),
+        route("/api/{rest:path}", SessionEndpoint(sessions, polled.anything_polled, redact)),
         Route("/{name:path}", file),
     ]
 
@@ -140,14 +163,13 @@ async def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
+async def _described(_: Request) -> Response:
+    return plain_json(document(HANDLERS.items()))
+
+
 async def _with_slash(request: Request) -> Response:
     """The frontend's addresses are relative: its page must end in a slash."""
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
-
-
-async def _unknown(request: Request) -> Response:
-    """Not 404: a Ray that shows us through --proxy-server-url would then answer from its own cluster."""
-    raise Refused(501, f"/api/{request.path_params['rest'][:100]} is not part of a finished session's dashboard")
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

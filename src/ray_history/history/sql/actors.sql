@@ -11,10 +11,10 @@ with definition as (
         max(hex_id(body->>'placementGroupId', 18)) as placement_group_id,
         max(filled(body->'labelSelector')) as label_selector,
         max(filled(body->'fallbackStrategy')) as fallback_strategy,
-        max(body->>'callSite') as call_site,
-        bool_or((body->>'isDetached')::boolean) as is_detached
+        max(said(body->>'callSite')) as call_site,
+        bool_or(truth(body->>'isDetached')) as is_detached
     from rare_event
-    where event_type = 'ACTOR_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'ACTOR_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 transition as (
@@ -24,8 +24,8 @@ transition as (
         instant(step->>'timestamp') as at_ns,
         hex_id(step->>'nodeId', 28) as node_id,
         hex_id(step->>'workerId', 28) as worker_id,
-        nullif((step->>'pid')::bigint, 0) as pid,
-        nullif((step->>'port')::bigint, 0) as port,
+        nullif(whole(step->>'pid'), 0) as pid,
+        nullif(whole(step->>'port'), 0) as port,
         said(step->>'reprName') as repr_name,
         step->>'restartReason' as restart_reason,
         step->'deathCause' as death_cause
@@ -48,11 +48,11 @@ life as (
     select
         actor_id,
         arg_max(state, (at_ns, rank)) as state,
-        arg_max(node_id, at_ns) filter (node_id is not null) as node_id,
-        arg_max(worker_id, at_ns) filter (worker_id is not null) as worker_id,
-        arg_max(pid, at_ns) filter (pid is not null) as pid,
-        arg_max(port, at_ns) filter (port is not null) as port,
-        arg_max(repr_name, at_ns) filter (repr_name is not null) as repr_name,
+        latest(node_id, at_ns) as node_id,
+        latest(worker_id, at_ns) as worker_id,
+        latest(pid, at_ns) as pid,
+        latest(port, at_ns) as port,
+        latest(repr_name, at_ns) as repr_name,
         count(*) filter (state = 'RESTARTING') as num_restarts,
         count(*) filter (state = 'RESTARTING' and restart_reason = 'LINEAGE_RECONSTRUCTION') as num_restarts_lineage,
         count(*) filter (state = 'RESTARTING' and restart_reason = 'NODE_PREEMPTION') as num_restarts_preemption,
@@ -92,7 +92,7 @@ select
     coalesce(num_restarts_preemption, 0) as num_restarts_due_to_node_preemption,
     call_site,
     coalesce(label_selector, '{}')::json as label_selector,
-    fallback_strategy::json as fallback_strategy,
+    ray_fallback(fallback_strategy)::json as fallback_strategy,
     life.worker_id,
     node.node_ip as ip_address,
     life.port,

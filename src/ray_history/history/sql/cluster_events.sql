@@ -4,7 +4,7 @@ with logged as (
         body->>'event_id' as event_id,
         body->>'source_type' as source_type,
         body->>'source_hostname' as source_hostname,
-        (body->>'source_pid')::bigint as source_pid,
+        whole(body->>'source_pid') as source_pid,
         body->>'severity' as severity,
         body->>'label' as label,
         replace(replace(body->>'message', '\n', chr(10)), '\r', chr(13)) as message,
@@ -42,11 +42,11 @@ select
     max(severity) as severity,
     max(label) as label,
     max(message) as message,
-    max((seconds * 1e9)::bigint) as event_ns,
+    max(try_cast(seconds * 1e9 as bigint)) as event_ns,
     max(timestamp_text) as timestamp_text,
     max(custom_fields::varchar)::json as custom_fields,
     max(custom_fields->>'job_id') as job_id,
     max(node_id) as node_id
 from (from logged union all by name from platform)
-where (seconds * 1e9)::bigint <= moment
+where by_then(try_cast(seconds * 1e9 as bigint), moment)
 group by event_id

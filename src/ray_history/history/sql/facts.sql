@@ -13,13 +13,13 @@ account as (
     select
         count(*) as collectors,
         count(*) filter (body->>'ended' = 'graceful') as graceful,
-        max((body->>'written')::double) as last_written,
-        max((body->>'alive_until')::double) as alive_until,
-        sum((body->>'$.events.received')::bigint) as events_received,
-        sum((body->>'$.events.stored')::bigint) as events_stored,
-        sum((body->>'$.events.quarantined')::bigint) as events_quarantined,
-        sum((body->>'$.events.dropped_by_ray')::bigint) as events_dropped_by_ray,
-        sum((body->>'$.logs.bytes_lost')::bigint) as log_bytes_lost
+        max(try_cast(body->>'written' as double)) as last_written,
+        max(try_cast(body->>'alive_until' as double)) as alive_until,
+        sum(try_cast(body->>'$.events.received' as bigint)) as events_received,
+        sum(try_cast(body->>'$.events.stored' as bigint)) as events_stored,
+        sum(try_cast(body->>'$.events.quarantined' as bigint)) as events_quarantined,
+        sum(try_cast(body->>'$.events.dropped_by_ray' as bigint)) as events_dropped_by_ray,
+        sum(try_cast(body->>'$.logs.bytes_lost' as bigint)) as log_bytes_lost
     from document
     where source = 'ledger'
 ),
@@ -30,8 +30,13 @@ span_of_life as (
         union all
         select min(start_ns), max(coalesce(end_ns, start_ns)) from nodes
         union all
-        select min(pending_args_avail_ns), max(greatest(pending_args_avail_ns, running_ns, finished_ns, failed_ns))
+        select min(pending_args_avail_ns), max(greatest(
+            pending_args_avail_ns, pending_node_assignment_ns, submitted_to_worker_ns, running_ns, running_in_ray_get_ns,
+            running_in_ray_wait_ns, finished_ns, failed_ns
+        ))
         from observed_tasks
+        union all
+        select null, max(spans[-1].endTime) from observed_tasks where state not in ('FINISHED', 'FAILED')
         union all
         select null, max(event_ns) from cluster_events
     )
@@ -54,8 +59,8 @@ select
     (select count(*) from document where source = 'node') as nodes_with_files,
     (select count(*) from nodes where node_id not in (select node_id from document where source in ('node', 'ledger')))
         as nodes_without_files,
-    (select sum((resources_total->>'CPU')::double) from nodes) as cpus,
-    (select sum((resources_total->>'GPU')::double) from nodes) as gpus,
+    (select sum(try_cast(resources_total->>'CPU' as double)) from nodes) as cpus,
+    (select sum(try_cast(resources_total->>'GPU' as double)) from nodes) as gpus,
     (select count(*) from actors) as actors,
     (select count(*) from jobs) as jobs,
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,

@@ -10,7 +10,7 @@ with definition as (
         max(said(body->>'$.config.serializedRuntimeEnv')) as runtime_env,
         max(filled(body->'$.config.metadata')) as metadata
     from rare_event
-    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 life as (
@@ -50,7 +50,7 @@ sighting as (
         null::varchar as runtime_env,
         said(step->>'driverAgentHttpAddress') as driver_agent_http_address,
         hex_id(step->>'driverNodeId', 28) as driver_node_id,
-        (step->>'driverExitCode')::bigint as driver_exit_code
+        whole(step->>'driverExitCode') as driver_exit_code
     from (
         select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
         from rare_event
@@ -72,67 +72,67 @@ sighting as (
     select
         body->>'$.event_data.submission_job_id' as submission_id,
         2 as source,
-        (body->>'timestamp')::bigint * 1000000000 as seen_ns,
+        try(whole(body->>'timestamp') * 1000000000) as seen_ns,
         coalesce(body->>'$.event_data.status', 'PENDING') as status,
         body->>'$.event_data.message' as message,
         said(body->>'$.event_data.error_type') as error_type,
         body->>'$.event_data.entrypoint' as entrypoint,
-        nullif((body->>'$.event_data.start_time')::bigint, 0) as start_ms,
-        nullif((body->>'$.event_data.end_time')::bigint, 0) as end_ms,
+        millis(body->>'$.event_data.start_time') as start_ms,
+        millis(body->>'$.event_data.end_time') as end_ms,
         (body->'$.event_data.metadata')::varchar as metadata,
         body->>'$.event_data.runtime_env_json' as runtime_env,
         said(body->>'$.event_data.driver_agent_http_address') as driver_agent_http_address,
         said(body->>'$.event_data.driver_node_id') as driver_node_id,
-        (body->>'$.event_data.driver_exit_code')::bigint as driver_exit_code
+        whole(body->>'$.event_data.driver_exit_code') as driver_exit_code
     from document
     where source = 'export_event' and body->>'source_type' = 'EXPORT_SUBMISSION_JOB'
     union all by name
     select
         row->>'submission_id' as submission_id,
         3 as source,
-        (row->>'start_time')::bigint * 1000000 as seen_ns,
+        millis(row->>'start_time') * 1000000 as seen_ns,
         row->>'status' as status,
         row->>'message' as message,
         row->>'error_type' as error_type,
         row->>'entrypoint' as entrypoint,
-        (row->>'start_time')::bigint as start_ms,
-        (row->>'end_time')::bigint as end_ms,
+        millis(row->>'start_time') as start_ms,
+        millis(row->>'end_time') as end_ms,
         (row->'metadata')::varchar as metadata,
         (row->'runtime_env')::varchar as runtime_env,
         row->>'driver_agent_http_address' as driver_agent_http_address,
         row->>'driver_node_id' as driver_node_id,
-        (row->>'driver_exit_code')::bigint as driver_exit_code
+        whole(row->>'driver_exit_code') as driver_exit_code
     from polled_jobs()
     where row->>'type' = 'SUBMISSION'
 ),
 seen as (
     select
-        * exclude (end_ms),
+        * exclude (end_ms, message),
         if(end_ms * 1000000 <= moment, end_ms, null) as end_ms,
         case
             when status not in ('SUCCEEDED', 'FAILED', 'STOPPED') then status
             when end_ms * 1000000 > moment then 'RUNNING'
             else status
         end as status_then,
+        if(status_then = status, message, null) as message,
         (list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), -source, seen_ns) as rank
     from sighting
-    where submission_id <> '' and seen_ns <= moment
+    where submission_id <> '' and by_then(seen_ns, moment)
 ),
 submission as (
     select
         submission_id,
-        arg_max(status_then, rank) as status,
-        arg_max(message, rank) filter (message is not null) as message,
-        arg_max(error_type, rank) filter (error_type is not null) as error_type,
-        arg_max(entrypoint, rank) filter (entrypoint is not null) as entrypoint,
+        latest(status_then, rank) as status,
+        latest(message, rank) as message,
+        latest(error_type, rank) as error_type,
+        latest(entrypoint, rank) as entrypoint,
         min(start_ms) as start_ms,
-        arg_max(end_ms, rank) filter (end_ms is not null) as end_ms,
-        arg_max(metadata, rank) filter (metadata is not null) as metadata,
-        arg_max(runtime_env, rank) filter (runtime_env is not null) as runtime_env,
-        arg_max(driver_agent_http_address, rank) filter (driver_agent_http_address is not null)
-            as driver_agent_http_address,
-        arg_max(driver_node_id, rank) filter (driver_node_id is not null) as driver_node_id,
-        arg_max(driver_exit_code, rank) filter (driver_exit_code is not null) as driver_exit_code
+        latest(end_ms, rank) as end_ms,
+        latest(metadata, rank) as metadata,
+        latest(runtime_env, rank) as runtime_env,
+        latest(driver_agent_http_address, rank) as driver_agent_http_address,
+        latest(driver_node_id, rank) as driver_node_id,
+        latest(driver_exit_code, rank) as driver_exit_code
     from seen
     group by submission_id
 ),
@@ -142,7 +142,11 @@ last_driver as (
     qualify submission_id is null or job_id = max(job_id) over (partition by submission_id)
 ),
 polled_driver as (
-    select row->>'job_id' as job_id, row->>'$.driver_info.node_ip_address' as ip
+    select
+        row->>'job_id' as job_id,
+        row->>'$.driver_info.node_ip_address' as ip,
+        millis(row->>'start_time') as start_ms,
+        millis(row->>'end_time') as end_ms
     from polled_jobs()
     where row->>'job_id' is not null
 )
@@ -158,10 +162,13 @@ select
     ) as status,
     submission.message,
     submission.error_type,
-    coalesce(submission.start_ms, ray_ms(last_driver.start_ns)) as start_ms,
-    case when submission.submission_id is null then ray_ms(last_driver.end_ns) else submission.end_ms end as end_ms,
+    coalesce(submission.start_ms, polled_driver.start_ms, last_driver.start_ns // 1000000) as start_ms,
+    case
+        when submission.submission_id is not null then submission.end_ms
+        when last_driver.end_ns is not null then coalesce(polled_driver.end_ms, last_driver.end_ns // 1000000)
+    end as end_ms,
     coalesce(submission.metadata, last_driver.metadata, '{}')::json as metadata,
-    coalesce(submission.runtime_env, last_driver.runtime_env, '{}')::json as runtime_env,
+    coalesce(json_text(submission.runtime_env), json_text(last_driver.runtime_env), '{}'::json) as runtime_env,
     submission.driver_agent_http_address,
     coalesce(submission.driver_node_id, case when submission.submission_id is not null then last_driver.driver_node_id end)
         as driver_node_id,
@@ -173,3 +180,4 @@ from last_driver
 full join submission on submission.submission_id = last_driver.submission_id
 left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id
 left join polled_driver on polled_driver.job_id = last_driver.job_id
+where coalesce(last_driver.job_id, submission.submission_id) is not null

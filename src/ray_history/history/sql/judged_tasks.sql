@@ -5,12 +5,18 @@ with sorted as (
 ),
 known as (
     select
-        *,
+        sorted.* replace (
+            coalesce(job_id, right(task_id, 8)) as job_id,
+            coalesce(sorted.worker_id, host.worker_id) as worker_id,
+            coalesce(sorted.node_id, host.node_id) as node_id
+        ),
         type is not null as is_defined,
         coalesce(finished_ns, failed_ns) is not null as has_ended,
         -- Owners that do not export leave attempts without a definition: only their executor tells of them.
         case when type is null then list_extract(list_filter(spans, lambda s: starts_with(s.eventName, 'task::')), 1) end as whole_span
     from sorted
+    left join worker_host as host
+        on sorted.type is null and implied_type(task_id) <> 'ACTOR_CREATION_TASK' and host.worker_id = sorted.component_id
 ),
 -- The control plane fails what a dead worker was running, and at a job's end what was not done. It sends no event.
 decided as (
@@ -18,7 +24,7 @@ decided as (
         known.*,
         not has_ended and whole_span.endTime is not null as is_implied,
         not has_ended and not is_implied and coalesce(worker.end_ns, job.end_ns) is not null as is_forced,
-        coalesce(worker.end_ns, job.end_ns) as forced_ns,
+        coalesce(worker.end_ns, job.end_ns // 1000000 * 1000000) as forced_ns,
         case
             when worker.end_ns is not null then 'Worker running the task (' || known.worker_id || ') died with exit_type: '
                 || coalesce(worker.exit_number, '') || ' with error_message: ' || coalesce(worker.exit_detail, '')
@@ -46,7 +52,7 @@ select
         pending_actor_task_ordering_ns, pending_actor_task_args_fetch_ns, submitted_to_worker_ns, pending_args_fetch_ns,
         pending_obj_store_mem_avail_ns, pending_node_assignment_ns, pending_args_avail_ns
     ) as state,
-    coalesce(job_id, right(task_id, 8)) as job_id,
+    job_id,
     coalesce(
         actor_id,
         case
@@ -54,7 +60,7 @@ select
         end
     ) as actor_id,
     coalesce(type, implied_type(task_id)) as type,
-    coalesce(func_or_class_name, substr(whole_span.eventName, 7)) as func_or_class_name,
+    coalesce(func_or_class_name, substr(whole_span.eventName, 7), '') as func_or_class_name,
     parent_task_id,
     node_id,
     worker_id,

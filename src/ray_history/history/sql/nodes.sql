@@ -1,4 +1,5 @@
--- nodes: one row per node, from NODE_DEFINITION and NODE_LIFECYCLE events; what polling saw fills the holes.
+-- nodes: one row per node, from NODE_DEFINITION and NODE_LIFECYCLE events; what polling saw fills the holes, and a node
+-- that nobody told of but that left files is one too.
 with definition as (
     select
         hex_id(body->>'nodeId', 28) as node_id,
@@ -10,7 +11,7 @@ with definition as (
         max(filled(body->'labels')) as labels,
         min(instant(body->>'startTimestamp')) as start_ns
     from rare_event
-    where event_type = 'NODE_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'NODE_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 transition as (
@@ -33,35 +34,38 @@ life as (
     select
         node_id,
         case when bool_or(state = 'DEAD') then 'DEAD' else 'ALIVE' end as state,
-        arg_max(resources, at_ns) filter (resources is not null) as resources,
-        arg_max(sub_state, at_ns) as sub_state,
+        latest(resources, at_ns) as resources,
+        latest(sub_state, at_ns) as sub_state,
         min(at_ns) filter (state = 'ALIVE') as alive_ns,
         min(at_ns) filter (state = 'DEAD') as end_ns,
-        arg_min(reason, at_ns) filter (state = 'DEAD' and reason is not null) as reason,
-        arg_min(reason_message, at_ns) filter (state = 'DEAD' and reason_message is not null) as reason_message
+        earliest(case when state = 'DEAD' then reason end, at_ns) as reason,
+        earliest(case when state = 'DEAD' then reason_message end, at_ns) as reason_message
     from transition
     group by node_id
 ),
 polled as (
     select
+        millis(row->>'start_time_ms') * 1000000 as start_ns,
+        millis(row->>'end_time_ms') * 1000000 as told_end_ns,
+        row->>'state' = 'DEAD' and by_then(told_end_ns, moment) as is_dead,
         row->>'node_id' as node_id,
         row->>'node_ip' as node_ip,
-        (row->>'is_head_node')::boolean as is_head_node,
-        row->>'state' as state,
-        row->>'state_message' as state_message,
+        truth(row->>'is_head_node') as is_head_node,
+        if(is_dead, 'DEAD', 'ALIVE') as state,
+        if(is_dead or row->>'state' <> 'DEAD', row->>'state_message', null) as state_message,
         row->>'node_name' as node_name,
         filled(row->'resources_total') as resources,
         filled(row->'labels') as labels,
-        nullif((row->>'start_time_ms')::bigint, 0) * 1000000 as start_ns,
-        nullif((row->>'end_time_ms')::bigint, 0) * 1000000 as end_ns
+        if(is_dead, told_end_ns, null) as end_ns
     from listed_rows('nodes')
+    where by_then(start_ns, moment)
 )
 select
     node_id,
     coalesce(definition.node_ip, polled.node_ip) as node_ip,
     coalesce(json_exists(coalesce(life.resources, polled.resources), '$."node:__internal_head__"'), polled.is_head_node, false)
         as is_head_node,
-    case when life.state = 'DEAD' then 'DEAD' else coalesce(life.state, polled.state, 'ALIVE') end as state,
+    case when 'DEAD' in (life.state, polled.state) then 'DEAD' else coalesce(life.state, polled.state, 'ALIVE') end as state,
     coalesce(
         case life.reason
             when 'EXPECTED_TERMINATION' then concat_ws(': ', 'Expected termination', life.reason_message)
@@ -76,7 +80,7 @@ select
     coalesce(life.resources, polled.resources, '{}')::json as resources_total,
     coalesce(definition.labels, polled.labels, '{}')::json as labels,
     coalesce(definition.start_ns, polled.start_ns, life.alive_ns) as start_ns,
-    coalesce(life.end_ns, polled.end_ns) as end_ns,
+    coalesce(polled.end_ns, life.end_ns) as end_ns, -- the event is some milliseconds late
     definition.hostname,
     definition.instance_id,
     definition.instance_type_name,
@@ -85,4 +89,11 @@ select
 from definition
 full join life using (node_id)
 full join polled using (node_id)
+full join (
+    -- Of which there are files but no events, so that nothing tells its time.
+    select node_id from document where source = 'node' and regexp_full_match(node_id, '[0-9a-f]{56}')
+    except
+    select hex_id(body->>'nodeId', 28) from rare_event
+    where event_type in ('NODE_DEFINITION_EVENT', 'NODE_LIFECYCLE_EVENT')
+) as filed using (node_id)
 where node_id is not null

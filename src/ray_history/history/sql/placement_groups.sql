@@ -4,12 +4,12 @@ with definition as (
         hex_id(body->>'placementGroupId', 18) as placement_group_id,
         max(body->>'name') as name,
         max(hex_id(body->>'creatorJobId', 4)) as creator_job_id,
-        bool_or((body->>'isDetached')::boolean) as is_detached,
+        bool_or(truth(body->>'isDetached')) as is_detached,
         max((body->'bundles')::varchar) as bundles,
         max(said(body->>'strategy')) as strategy,
-        min(coalesce(nullif((body->>'creationRequestReceivedNs')::bigint, 0), event_ns)) as created_ns
+        min(coalesce(nullif(whole(body->>'creationRequestReceivedNs'), 0), event_ns)) as created_ns
     from rare_event
-    where event_type = 'PLACEMENT_GROUP_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'PLACEMENT_GROUP_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 life as (
@@ -17,11 +17,10 @@ life as (
         hex_id(body->>'placementGroupId', 18) as placement_group_id,
         arg_max(
             step,
-            (instant(step->>'timestamp'), list_position(['PENDING', 'PREPARED', 'CREATED', 'RESCHEDULING', 'REMOVED'], step->>'state'))
+            (instant(step->>'timestamp'), list_position(['PENDING', 'PREPARED', 'CREATED', 'RESCHEDULING', 'REMOVED'], step->>'state'), step::varchar)
         ) as step,
         max(instant(step->>'timestamp')) as changed_ns,
-        arg_max((step->'bundlePlacements')::varchar, instant(step->>'timestamp'))
-            filter (json_array_length(step->'bundlePlacements') > 0) as placements
+        latest(nullif((step->'bundlePlacements')::varchar, '[]'), instant(step->>'timestamp')) as placements
     from (
         select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
         from rare_event
@@ -42,7 +41,7 @@ bundle as (
     from (
         select
             placement_group_id,
-            coalesce((b->>'bundleIndex')::bigint, 0) as bundle_index,
+            coalesce(whole(b->>'bundleIndex'), 0) as bundle_index,
             coalesce(b->'unitResources', '{}'::json) as unit_resources,
             coalesce(b->'labelSelector', '{}'::json) as label_selector
         from (select placement_group_id, unnest(from_json(bundles, '["JSON"]')) as b from definition)
@@ -50,7 +49,7 @@ bundle as (
     left join (
         select
             placement_group_id,
-            coalesce((p->>'bundleIndex')::bigint, 0) as bundle_index,
+            coalesce(whole(p->>'bundleIndex'), 0) as bundle_index,
             hex_id(p->>'nodeId', 28) as node_id
         from (select placement_group_id, unnest(from_json(placements, '["JSON"]')) as p from life)
     ) using (placement_group_id, bundle_index)
@@ -66,9 +65,9 @@ told as (
         is_detached,
         json_object(
             'creation_request_received_ns', created_ns::varchar,
-            'scheduling_attempt', coalesce((step->>'schedulingAttempt')::bigint, 0),
+            'scheduling_attempt', coalesce(whole(step->>'schedulingAttempt'), 0),
             'scheduling_state', coalesce(step->>'schedulingState', 'QUEUED'),
-            'highest_retry_delay_ms', coalesce((step->>'highestRetryDelayMs')::double, 0.0)
+            'highest_retry_delay_ms', coalesce(try_cast(step->>'highestRetryDelayMs' as double), 0.0)
         ) as stats,
         created_ns,
         changed_ns
@@ -83,13 +82,13 @@ polled as (
         row->>'creator_job_id' as creator_job_id,
         row->>'state' as state,
         row->'bundles' as bundles,
-        (row->>'is_detached')::boolean as is_detached,
+        truth(row->>'is_detached') as is_detached,
         row->'stats' as stats,
         coalesce(row->'topology_strategy', row->'label_domain_key') as topology_strategy,
         coalesce(row->'topology_assignments', row->'label_domain_assignments') as topology_assignments,
-        (row->>'$.stats.creation_request_received_ns')::bigint as created_ns
+        whole(row->>'$.stats.creation_request_received_ns') as created_ns
     from listed_rows('placement_groups')
-    where coalesce((row->>'$.stats.creation_request_received_ns')::bigint, 0) <= moment
+    where by_then(created_ns, moment)
 )
 select
     placement_group_id,

@@ -3,8 +3,10 @@ select
     * exclude (state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_defined, is_implied, is_forced, told_name)
     replace (
         told_name as name,
+        nullif(job_id, right(task_id, 8)) as job_id,
+        nullif(actor_id, substr(task_id, 17)) as actor_id,
         case when is_defined then type end as type,
-        case when is_defined then func_or_class_name end as func_or_class_name,
+        case when is_defined then said(func_or_class_name) end as func_or_class_name,
         case when is_implied then null else finished_ns end as finished_ns,
         case when is_forced then null else failed_ns end as failed_ns
     )

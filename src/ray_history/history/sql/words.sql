@@ -1,14 +1,17 @@
 -- Words that the tables are written in.
 
--- An id as Ray shows it: lower-case hex. Events carry base64, other sources hex; the length in bytes tells them apart,
--- a padded text is always base64. What is neither stays as it is: never lose a name.
+-- An id as Ray shows it: lower-case hex. Events carry base64 (perhaps URL-safe, perhaps unpadded), other sources hex; the
+-- length tells them apart, a padded text is always base64. What is neither stays as it is: never lose a name.
 create or replace macro hex_any(id, bytes) as
     case
         when id is null or id = '' then null
         when length(id) = 2 * bytes and not ends_with(id, '=') then lower(id)
-        when contains(id, '-') or contains(id, '_')
-            then coalesce(lower(hex(try(from_base64(replace(replace(id, '-', '+'), '_', '/'))))), id)
-        else coalesce(lower(hex(try(from_base64(id)))), id)
+        when length(id) not in ((bytes + 2) // 3 * 4, (bytes * 8 + 5) // 6) then id
+        else coalesce(
+            lower(hex(try(from_base64(id)))),
+            lower(hex(try(from_base64(rpad(translate(id, '-_', '+/'), (bytes + 2) // 3 * 4, '='))))),
+            id
+        )
     end;
 
 -- The same where a nil id (all ff) is no id.
@@ -18,7 +21,7 @@ create or replace macro hex_id(id, bytes) as nullif(hex_any(id, bytes), repeat('
 create or replace macro instant(text) as epoch_ns(try_cast(text as timestamp_ns));
 
 -- Milliseconds as Ray prints them: it floors a float, so ...471999979 ns is ...472 ms.
-create or replace macro ray_ms(ns) as (ns::double::bigint // 1000000);
+create or replace macro ray_ms(ns) as (try_cast(ns::double as bigint) // 1000000);
 
 -- The last part of a dotted name.
 create or replace macro short_name(name) as split_part(name, '.', -1);
@@ -27,7 +30,22 @@ create or replace macro short_name(name) as split_part(name, '.', -1);
 create or replace macro said(value) as nullif(value, '');
 
 -- A JSON object that says something.
-create or replace macro filled(value) as nullif(value::varchar, '{}');
+create or replace macro filled(value) as nullif(nullif(value::varchar, '{}'), 'null');
+
+-- Values as the text of a JSON field has them; null if it has another type.
+create or replace macro whole(text) as try_cast(text as bigint);
+create or replace macro truth(text) as try_cast(text as boolean);
+create or replace macro json_text(text) as try_cast(text as json);
+
+-- Milliseconds since 1970 that fit into nanoseconds; Ray prints 0 for none.
+create or replace macro millis(text) as case when whole(text) between 1 and 9223372036853 then whole(text) end;
+
+-- Whether something had happened by a moment. What has no time counts as known from the beginning.
+create or replace macro by_then(at_ns, moment) as coalesce(at_ns <= moment, true);
+
+-- The last, or first, value that was told; at the same time the greater one, so that the order of events never matters.
+create or replace macro latest(value, at_ns) as arg_max(value, (at_ns, value)) filter (value is not null);
+create or replace macro earliest(value, at_ns) as arg_min(value, (at_ns, value)) filter (value is not null);
 
 -- The rows of a state API listing that the collector polled; the detailed one if there are several.
 create or replace macro listed_rows(kind) as table
@@ -45,6 +63,14 @@ create or replace macro polled_jobs() as table
     select unnest(from_json(body, '["JSON"]')) as row
     from document
     where source = 'endpoint' and name in ('restful__api__jobs', 'restful__api__jobs__');
+
+-- A fallback strategy with the names that the state API prints.
+create or replace macro ray_fallback(strategy) as
+    replace(replace(replace(replace(strategy,
+        '"labelSelector":', '"label_selector":'),
+        '"labelConstraints":', '"label_constraints":'),
+        '"labelKey":', '"label_key":'),
+        '"labelValues":', '"label_values":');
 
 -- Ray's name of a function: Class.method, each without its module path.
 create or replace macro function_name(descriptor) as
@@ -89,3 +115,31 @@ create or replace macro task_state(
         when pending_args_avail_ns is not null then 'PENDING_ARGS_AVAIL'
         else 'NIL'
     end;
+
+-- A runtime environment (text) without the values of its variables. What is no JSON object is hidden whole.
+create or replace macro redacted(env) as
+    case
+        when env is null or not contains(env, 'env_vars') then env
+        when try_cast(env as json) is null then '<redacted>'
+        else json_merge_patch(env::json, json_object('env_vars', to_json(map_from_entries(
+            [(key, '<redacted>') for key in json_keys(env::json, '$.env_vars')]
+        ))))::varchar
+    end;
+
+-- What the state API shows of a runtime environment beside its text: the packages it needs, and its settings.
+create or replace macro runtime_env_extras(env) as
+    json_merge_patch(
+        case
+            when json_exists(try_cast(env as json), '$.working_dir') or json_exists(try_cast(env as json), '$.py_modules')
+                then json_object('uris', json_object(
+                    'working_dir_uri', coalesce(try_cast(env as json)->>'$.working_dir', ''),
+                    'py_modules_uris', coalesce(try_cast(env as json)->'$.py_modules', '[]'::json)
+                ))
+            else '{}'::json
+        end,
+        json_object('runtime_env_config', json_object(
+            'setup_timeout_seconds', coalesce((try_cast(env as json)->>'$.config.setup_timeout_seconds')::bigint, 600),
+            'eager_install', coalesce((try_cast(env as json)->>'$.config.eager_install')::boolean, true),
+            'log_files', coalesce(try_cast(env as json)->'$.config.log_files', '[]'::json)
+        ))
+    );

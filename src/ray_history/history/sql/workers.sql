@@ -4,10 +4,10 @@ with definition as (
     select
         hex_id(body->>'workerId', 28) as worker_id,
         max(hex_id(body->>'nodeId', 28)) as node_id,
-        max(nullif((body->>'pid')::bigint, 0)) as pid,
+        max(nullif(whole(body->>'pid'), 0)) as pid,
         max(said(body->>'workerType')) as worker_type
     from rare_event
-    where event_type = 'WORKER_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'WORKER_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 transition as (
@@ -15,10 +15,10 @@ transition as (
         hex_id(body->>'workerId', 28) as worker_id,
         step->>'state' as state,
         instant(step->>'timestamp') as at_ns,
-        nullif((step->>'workerLaunchTimeMs')::ubigint, 0) as launch_ms,
-        nullif((step->>'workerLaunchedTimeMs')::ubigint, 0) as launched_ms,
-        nullif((step->>'startTimeMs')::ubigint, 0) as start_ms,
-        nullif((step->>'endTimeMs')::ubigint, 0) as end_ms,
+        nullif(try_cast(step->>'workerLaunchTimeMs' as ubigint), 0) as launch_ms,
+        nullif(try_cast(step->>'workerLaunchedTimeMs' as ubigint), 0) as launched_ms,
+        millis(step->>'startTimeMs') as start_ms,
+        millis(step->>'endTimeMs') as end_ms,
         step->>'$.deathInfo.exitType' as exit_type,
         step->>'$.deathInfo.exitDetail' as exit_detail
     from (
@@ -36,8 +36,8 @@ life as (
         min(launched_ms) as launched_ms,
         min(start_ms) as start_ms,
         min(end_ms) filter (state = 'DEAD') as end_ms,
-        arg_min(exit_type, at_ns) filter (state = 'DEAD' and exit_type is not null) as exit_type,
-        arg_min(exit_detail, at_ns) filter (state = 'DEAD' and exit_type is not null) as exit_detail
+        earliest(case when state = 'DEAD' then exit_type end, at_ns) as exit_type,
+        earliest(case when state = 'DEAD' then exit_detail end, at_ns) as exit_detail
     from transition
     group by worker_id
 ),
@@ -45,33 +45,34 @@ driver as (
     select
         rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id,
         max(hex_id(body->>'driverNodeId', 28)) as node_id,
-        max((body->>'driverPid')::bigint) as pid
+        max(whole(body->>'driverPid')) as pid
     from rare_event
-    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and event_ns <= moment
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
 polled as (
     select
+        millis(row->>'start_time_ms') as start_ms,
+        millis(row->>'end_time_ms') as told_end_ms,
+        not truth(row->>'is_alive') and by_then(told_end_ms * 1000000, moment) as is_dead,
         row->>'worker_id' as worker_id,
-        (row->>'is_alive')::boolean as is_alive,
         row->>'worker_type' as worker_type,
-        row->>'exit_type' as exit_type,
-        row->>'exit_detail' as exit_detail,
+        if(is_dead, row->>'exit_type', null) as exit_type,
+        if(is_dead, row->>'exit_detail', null) as exit_detail,
         row->>'node_id' as node_id,
         row->>'ip' as ip,
-        (row->>'pid')::bigint as pid,
-        (row->>'worker_launch_time_ms')::ubigint as launch_ms,
-        (row->>'worker_launched_time_ms')::ubigint as launched_ms,
-        nullif((row->>'start_time_ms')::ubigint, 0) as start_ms,
-        nullif((row->>'end_time_ms')::ubigint, 0) as end_ms,
-        (row->>'debugger_port')::bigint as debugger_port,
-        (row->>'num_paused_threads')::bigint as num_paused_threads
+        whole(row->>'pid') as pid,
+        try_cast(row->>'worker_launch_time_ms' as ubigint) as launch_ms,
+        try_cast(row->>'worker_launched_time_ms' as ubigint) as launched_ms,
+        if(is_dead, told_end_ms, null) as end_ms,
+        whole(row->>'debugger_port') as debugger_port,
+        whole(row->>'num_paused_threads') as num_paused_threads
     from listed_rows('workers')
-    where coalesce(nullif((row->>'start_time_ms')::ubigint, 0), 0) * 1000000 <= moment
+    where by_then(coalesce(start_ms, told_end_ms) * 1000000, moment)
 )
 select
     worker_id,
-    not coalesce(life.is_dead, not polled.is_alive, false) as is_alive,
+    not (coalesce(life.is_dead, false) or coalesce(polled.is_dead, false)) as is_alive,
     coalesce(definition.worker_type, polled.worker_type, case when driver.worker_id is not null then 'DRIVER' end, 'WORKER')
         as worker_type,
     coalesce(life.exit_type, polled.exit_type) as exit_type,
