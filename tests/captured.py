@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
@@ -45,6 +46,8 @@ class Capture:
     logs: dict[tuple[str, str], bytes]
     """By node and name."""
     polled: dict[str, bytes]
+    truth: dict[str, Any]
+    """The live dashboard's own answers just before death, those in JSON, by the name of their file."""
 
     @property
     def event_count(self) -> int:
@@ -57,6 +60,7 @@ def captured() -> Capture:
     events: dict[str, list[bytes]] = {}
     logs: dict[tuple[str, str], bytes] = {}
     polled: dict[str, bytes] = {}
+    truth: dict[str, Any] = {}
     session = ""
     for name, body in _members():
         match name.split("/"):
@@ -68,7 +72,9 @@ def captured() -> Capture:
                 logs[node, "/".join(rest)] = body
             case ["polled", file]:
                 polled[file.removesuffix(".json")] = body
-    return Capture(session, events, logs, polled)
+            case ["truth", file] if file.endswith(".json"):
+                truth[file.removesuffix(".json")] = json.loads(body)
+    return Capture(session, events, logs, polled, truth)
 
 
 def _members() -> Iterator[tuple[str, bytes]]:

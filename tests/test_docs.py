@@ -64,7 +64,7 @@ def test_every_column_of_the_tables_is_documented(tmp_path: Path) -> None:
     with Builder(tmp_path / "tables", Limits()) as builder:
         builder.finish()
     text = (ROOT / "docs" / "tables.md").read_text()
-    documented = {match[1]: match[2] for match in re.finditer(r"^\| `(\w+)` \| (.*) \|$", text, re.M)}
+    documented = {match[1]: match[2] for match in re.finditer(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)}
     for file in (tmp_path / "tables").glob("*.parquet"):
         columns = {name for name, *_ in duckdb.sql(f"describe from '{file}'").fetchall()}
         assert columns - set(re.findall(r"`(\w+)`", documented[file.stem])) == set(), file.stem

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -437,11 +439,29 @@ def test_a_root_that_is_no_directory_is_named_with_the_setting(tmp_path: Path) -
             attempt()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_root_that_may_not_be_written_is_named_with_the_setting(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(CacheUnusable, match=rf"{tmp_path} .*--cache-dir"):
-        make(Cache(tmp_path, LARGE), KEY)
+UNWRITABLE = """
+import os, sys
+from pathlib import Path
+from ray_history.index.cache import Cache, CacheUnusable
+from tests.index.test_cache import KEY, LARGE, make
+
+if os.geteuid() == 0:  # root may write everywhere
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    make(Cache(Path(sys.argv[1]), LARGE), KEY)
+except CacheUnusable as error:
+    print(error)
+"""
+
+
+def test_a_root_that_may_not_be_written_is_named_with_the_setting() -> None:
+    with tempfile.TemporaryDirectory() as directory:  # below pytest's own only its user may look
+        place = Path(directory)
+        place.chmod(0o555)
+        said = subprocess.run([sys.executable, "-c", UNWRITABLE, directory], capture_output=True, text=True, check=True)
+    assert re.search(rf"{place} .*Permission denied.*--cache-dir", said.stdout)
 
 
 def test_a_full_disk_is_named_with_the_setting_and_other_errors_of_builders_are_their_own(cache: Cache) -> None:

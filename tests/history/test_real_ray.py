@@ -1,0 +1,388 @@
+"""The tables of a dead cluster are what its live dashboard showed just before: listing by listing, field by field.
+
+One cluster of three nodes lives through all that tasks, actors, jobs, placement groups and nodes can go through (see
+`workloads`), falls silent, is asked by its own state API, and is killed. Whatever then differs is listed in `KNOWN`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.archive.catalog import read_catalog
+from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.stores import Store, open_store
+from ray_history.history.rows import row
+from ray_history.history.tables import LAST, Tables, View
+from ray_history.index.cache import Cache
+from ray_history.index.opening import Indexer
+from tests.collector.collector_process import CollectorProcess
+from tests.parts.ray_cluster import RayCluster
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+
+WORKLOADS = Path(__file__).with_name("workloads")
+Row = dict[str, Any]
+Rows = dict[str, Row]
+"""By the key of each row."""
+
+KEYS = {
+    "tasks": ("task_id", "attempt_number"),
+    "actors": ("actor_id",),
+    "nodes": ("node_id",),
+    "workers": ("worker_id",),
+    "jobs": ("submission_id", "job_id"),
+    "placement_groups": ("placement_group_id",),
+}
+POLL_SECONDS = 2
+STATUSES = {"tasks": "SUCCEEDED", "actors": "SUCCEEDED", "fails": "FAILED", "stopped": "STOPPED", "lives": "RUNNING"}
+ENDED = {"tasks": ("FINISHED", "FAILED"), "jobs": ("SUCCEEDED", "FAILED", "STOPPED")}
+
+
+@dataclass(frozen=True)
+class Lived:
+    """A session, and what its dashboard answered last."""
+
+    live: dict[str, Rows]
+    silent_job: str
+    """The job whose driver did not export."""
+    tables: Tables | None
+    last_ns: int
+
+    def rebuilt(self, table: str, view: View = LAST) -> Rows:
+        assert self.tables is not None
+        rows = self.tables.rows(f"select {row(table, detail=True)} from {self.tables.source(table, view)}")
+        return keyed(table, [json.loads(text) for (text,) in rows])
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference that there is, and why."""
+
+    table: str
+    fields: str
+    """Names of fields; `live` or `rebuilt` for a row that is only there."""
+    when: Callable[[Lived, Row, Row], bool]
+    reason: str
+
+    def explains(self, lived: Lived, table: str, field: str, live: Row, rebuilt: Row) -> bool:
+        return table == self.table and field in self.fields.split() and self.when(lived, live, rebuilt)
+
+
+def near(field: str) -> Callable[[Lived, Row, Row], bool]:
+    """Ray writes the moment into its tables and, a little later, another into the event."""
+    return lambda _, live, rebuilt: abs((live[field] or 0) - (rebuilt[field] or 0)) <= 20
+
+
+def of_silent_driver(lived: Lived, live: Row, _: Row) -> bool:
+    return bool(live["parent_task_id"] == f"{'f' * 40}{lived.silent_job}")
+
+
+def is_silent_driver(lived: Lived, live: Row, _: Row) -> bool:
+    return bool(live["task_id"] == f"{'f' * 40}{lived.silent_job}")
+
+
+def failed_at_job_end(_: Lived, live: Row, rebuilt: Row) -> bool:
+    told = "as driver exits. Marking all non-terminal tasks as failed" in (live["error_message"] or "")
+    return told and live["events"][:-1] == rebuilt["events"][:-1] and near("end_time_ms")(_, live, rebuilt)
+
+
+def only_more_pings(lived: Lived, before: Row, after: Row) -> bool:
+    """The driver inside the dashboard asks each second whether a job lives: its profile has a span for each asking."""
+    spans = [row["profiling_data"].get("events", []) for row in (before, after)]
+    only_more = all(span in spans[1] for span in spans[0]) and {span["event_name"] for span in spans[1]} == {
+        "submit_task"
+    }
+    jobs = {row["job_id"] for row in lived.live["jobs"].values()}
+    return before["type"] == "DRIVER_TASK" and before["job_id"] not in jobs and only_more
+
+
+def is_pending_still(_: Lived, before: Row, after: Row) -> bool:
+    return bool(before["state"] == after["state"] == "PENDING")
+
+
+MOVING = [
+    Known("tasks", "profiling_data", only_more_pings, "it never stops"),
+    Known("placement_groups", "stats", is_pending_still, "Ray tries again and again to place it"),
+]
+"""What changes for as long as a cluster lives."""
+
+KNOWN = [
+    *MOVING,
+    Known(
+        "tasks",
+        "creation_time_ms end_time_ms events language parent_task_id required_resources runtime_env_info",
+        of_silent_driver,
+        "only the executor tells of a task whose owner does not export",
+    ),
+    Known(
+        "tasks",
+        "rebuilt",
+        lambda _, __, rebuilt: rebuilt["language"] is None and rebuilt["creation_time_ms"] is None,
+        "its owner was killed before it told of it: Ray hides such a task, we show what its executor told",
+    ),
+    Known("tasks", "live", is_silent_driver, "nobody tells of a driver that does not export"),
+    Known(
+        "tasks",
+        "end_time_ms events",
+        failed_at_job_end,
+        "the event of a job's end carries a moment some milliseconds after the one that Ray keeps",
+    ),
+    Known("nodes", "end_time_ms", near("end_time_ms"), "the event is some milliseconds late, and nobody polled since"),
+    Known("jobs", "start_time", near("start_time"), "the event is some milliseconds late, and nobody polled since"),
+    Known("jobs", "end_time", near("end_time"), "the event is some milliseconds late, and nobody polled since"),
+]
+
+
+def keyed(table: str, rows: list[Row]) -> Rows:
+    found = {"/".join(str(row[name]) for name in KEYS[table]): row for row in rows}
+    assert len(found) == len(rows), f"{table}: the same key twice"
+    return found
+
+
+def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert value, f"not in time: {what}"
+    return value
+
+
+def post(cluster: RayCluster, path: str, body: Row) -> Any:
+    request = urllib.request.Request(
+        cluster.dashboard + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def submit(cluster: RayCluster, workload: str, name: str) -> None:
+    """As `ray job submit --no-wait` does, without the seconds that its start takes."""
+    file = cluster.root / f"{name}.py"
+    file.write_text((WORKLOADS / f"{workload}.py").read_text())
+    body = {
+        "entrypoint": f"{sys.executable} {file}",
+        "submission_id": name,
+        "metadata": {"of": workload},
+        "runtime_env": {"env_vars": {"WORKLOAD": workload}},
+    }
+    post(cluster, "/api/jobs/", body)
+
+
+def has_status(cluster: RayCluster, name: str, wanted: str) -> bool:
+    status = cluster.get(f"/api/jobs/{name}")["status"]
+    assert status in (wanted, "PENDING", "RUNNING"), cluster.get(f"/api/jobs/{name}/logs")["logs"]
+    return bool(status == wanted)
+
+
+def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(WORKLOADS / "plain.py")],
+        env={**environment, "RAY_ADDRESS": cluster.address},
+        cwd=cluster.root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def listings(cluster: RayCluster) -> dict[str, Rows]:
+    queries = {table: table for table in KEYS} | {"tasks": "tasks?exclude_driver=false"}
+    answers = {}
+    for table, query in queries.items():
+        more = "&" if "?" in query else "?"
+        found = cluster.get(f"/api/v0/{query}{more}detail=1&limit=10000")["data"]["result"]
+        assert not found["partial_failure_warning"]
+        assert found["total"] == len(found["result"])
+        answers[table] = keyed(table, found["result"])
+    return answers
+
+
+def differences(live: Rows, rebuilt: Rows) -> Iterator[tuple[str, str, Row, Row]]:
+    """Key, field and both rows of all that is not the same."""
+    for key in sorted(live.keys() | rebuilt.keys()):
+        if key not in rebuilt:
+            yield key, "live", live[key], {}
+        elif key not in live:
+            yield key, "rebuilt", {}, rebuilt[key]
+        else:
+            for field in sorted(live[key].keys() | rebuilt[key].keys()):
+                if live[key].get(field, "<none>") != rebuilt[key].get(field, "<none>"):
+                    yield key, field, live[key], rebuilt[key]
+
+
+def unexplained(lived: Lived, table: str, rebuilt: Rows, known: list[Known]) -> list[str]:
+    found = []
+    for key, field, one, other in differences(lived.live[table], rebuilt):
+        if not any(each.explains(lived, table, field, one, other) for each in known):
+            name = (one or other).get("name")
+            shown = [json.dumps(row.get(field, row), ensure_ascii=False) for row in (one, other)]
+            found.append(f"{table} {key} ({name}): {field}\n  live    {shown[0]}\n  rebuilt {shown[1]}")
+    return found
+
+
+def is_settled(live: dict[str, Rows]) -> bool:
+    """Whether Ray has failed what ended jobs left behind; it waits for 15 s."""
+    ended = {row["job_id"] for row in live["jobs"].values() if row["status"] in ENDED["jobs"]}
+    return all(row["state"] in ENDED["tasks"] for row in live["tasks"].values() if row["job_id"] in ended)
+
+
+def quiet(cluster: RayCluster) -> dict[str, Rows]:
+    """The listings once nothing changes any more."""
+    changes, now = ["all"], listings(cluster)
+    deadline = time.monotonic() + 40
+    while changes and time.monotonic() < deadline:
+        time.sleep(2)
+        before, now = Lived(now, "", None, 0), listings(cluster)
+        changes = [text for table in KEYS for text in unexplained(before, table, now[table], MOVING)]
+        changes += [] if is_settled(now) else ["tasks of ended jobs are under way"]
+    assert not changes, "\n".join(changes)
+    users = keyed("tasks", cluster.list("tasks"))
+    assert set(users) == {key for key, row in now["tasks"].items() if row["type"] != "DRIVER_TASK"}
+    return now
+
+
+def wait_for_last_events(collector: CollectorProcess) -> None:
+    """Until nothing more comes from the node: what is still in Ray's buffers when it dies is lost, but was shown."""
+    received, before = -1, -2
+    deadline = time.monotonic() + 20
+    while received != before and time.monotonic() < deadline:
+        time.sleep(2)
+        sessions = collector.get("/v1/status")["sessions"].values()
+        before, received = received, sum(session["events"]["received"] for session in sessions)
+    assert received == before > 0
+
+
+def live_through_everything(
+    cluster: RayCluster, head: CollectorProcess, east: CollectorProcess, doomed: CollectorProcess
+) -> tuple[dict[str, Rows], str]:
+    """Returns what the dashboard answered last, and the silent job."""
+    cluster.start_head(head.port, cpus=4)
+    submit(cluster, "leaves", "fails")
+    cluster.start_node(east.port, "--labels=zone=east", cpus=2)  # one by one: at once they would choose the same socket
+    cluster.start_node(doomed.port, '--resources={"doomed": 10}', "--labels=size=s", cpus=0)
+    submit(cluster, "lives", "lives")
+    submit(cluster, "leaves", "stopped")
+    until((cluster.root / "stopped.ready").exists, 60, "job stopped is under way")
+    post(cluster, "/api/jobs/stopped/stop", {})
+    submit(cluster, "tasks", "tasks")
+    until((cluster.root / "lives.ready").exists, 60, "job lives is under way")
+    wait_for_last_events(doomed)
+    (raylet,) = cluster.pids("doomed,10")
+    os.kill(raylet, signal.SIGKILL)
+    submit(cluster, "actors", "actors")
+    run_driver(cluster, cluster.environment(head.port))
+    run_driver(cluster, {key: value for key, value in os.environ.items() if not key.startswith("RAY_")})
+    silent = max(row["job_id"] for row in cluster.list("jobs") if row["type"] == "DRIVER")
+    for name, wanted in STATUSES.items():
+        until(partial(has_status, cluster, name, wanted), 60, f"job {name} is {wanted}")
+    until(lambda: any(row["state"] == "DEAD" for row in cluster.list("nodes")), 30, "the node is dead")
+    return quiet(cluster), silent
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    folder = tmp_path_factory.mktemp("real")
+    store: Store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
+    cluster = RayCluster()
+    with ExitStack() as stack:
+        stack.callback(cluster.remove)
+        root = f"--ray-tmp-root={cluster.root}"
+        polling = (f"--ray-dashboard-address={cluster.dashboard}", f"--poll-interval={POLL_SECONDS}s")
+        collectors = [
+            CollectorProcess(folder / "head", store.url, root, "--role=Head", *polling),
+            CollectorProcess(folder / "east", store.url, root, "--enable-log-collector=false"),
+            CollectorProcess(folder / "doomed", store.url, root, "--enable-log-collector=false"),
+        ]
+        for collector in collectors:
+            stack.enter_context(collector)
+        live, silent = live_through_everything(cluster, *collectors)
+        (folder / "live.json").write_text(json.dumps(live, indent=1))  # for whoever looks into a failure
+        session = cluster.session.name
+        time.sleep(POLL_SECONDS + 1)  # polled once more, and all events have left Ray
+        cluster.kill()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(CollectorProcess.end, collectors))
+        (found,) = [entry for entry in read_catalog(store).sessions if entry.name == session]
+        opened = stack.enter_context(Indexer(store, Cache(folder / "cache", 1 << 30)).open(found))
+        assert opened.manifest.problems == []
+        tables = Tables(opened.directory)
+        stack.callback(tables.close)
+        yield Lived(live, silent, tables, opened.manifest.facts["last_ns"])
+
+
+def test_it_lived_through_everything(lived: Lived) -> None:
+    def values(table: str, field: str) -> set[Any]:
+        return {row[field] for row in lived.live[table].values()}
+
+    assert values("tasks", "type") == {"NORMAL_TASK", "ACTOR_TASK", "ACTOR_CREATION_TASK", "DRIVER_TASK"}
+    pending = {"PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT"}
+    assert values("tasks", "state") > {"RUNNING", "FINISHED", "FAILED"} | pending, "none waits for its actor"
+    died = {"WORKER_DIED", "NODE_DIED", "ACTOR_DIED"}
+    assert values("tasks", "error_type") >= {"TASK_EXECUTION_EXCEPTION", "TASK_CANCELLED"} | died
+    assert "RUNTIME_ENV_SETUP_FAILED" in values("tasks", "error_type")
+    assert values("tasks", "attempt_number") == {0, 1, 2}
+    assert values("actors", "state") == {"ALIVE", "DEAD", "RESTARTING", "PENDING_CREATION"}
+    assert values("actors", "num_restarts") == {"0", "1"}
+    assert values("actors", "name") >= {"", "counter", "detached", "orphan"}
+    causes = [row["death_cause"] for row in lived.live["actors"].values() if row["death_cause"]]
+    died_of = {cause.get("actor_died_error_context", {}).get("reason") for cause in causes}
+    assert died_of >= {"WORKER_DIED", "OWNER_DIED", "NODE_DIED", "RAY_KILL", "OUT_OF_SCOPE"}
+    assert {kind for cause in causes for kind in cause} >= {
+        "creation_task_failure_context",
+        "runtime_env_failed_context",
+    }
+    assert values("jobs", "status") == set(STATUSES.values())
+    assert values("nodes", "state") == {"ALIVE", "DEAD"}
+    assert values("workers", "worker_type") == {"WORKER", "DRIVER"}
+    assert values("workers", "exit_type") >= {None, "SYSTEM_ERROR", "INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT"}
+    assert values("placement_groups", "state") == {"CREATED", "PENDING", "REMOVED"}
+
+
+@pytest.mark.parametrize("table", KEYS)
+def test_the_tables_are_what_the_dashboard_showed(lived: Lived, table: str) -> None:
+    found = unexplained(lived, table, lived.rebuilt(table), KNOWN)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("table", KEYS)
+def test_closed_tables_leave_nothing_alive(lived: Lived, table: str) -> None:
+    observed, closed = lived.rebuilt(table), lived.rebuilt(table, View(closed_at=lived.last_ns))
+    assert observed.keys() == closed.keys()
+    state = {"workers": "is_alive", "jobs": "status"}.get(table, "state")
+    over = {"workers": (False,), "placement_groups": ("REMOVED",), **ENDED}.get(table, ("DEAD",))
+    assert {row[state] for row in closed.values()} <= set(over)
+    open_ones = {key for key, row in observed.items() if row[state] not in over}
+    assert open_ones, "nothing was alive"
+    assert {key: row for key, row in observed.items() if key not in open_ones} == {
+        key: row for key, row in closed.items() if key not in open_ones
+    }
+    for key in open_ones:
+        row = closed[key]
+        end = row.get("end_time_ms", row.get("end_time", lived.last_ns / 1e6))
+        assert end is not None
+        assert abs(end - lived.last_ns / 1e6) <= 1, row
+        assert {
+            "tasks": row.get("error_type") in ("NODE_DIED", "WORKER_DIED") and row.get("error_message"),
+            "actors": row.get("death_cause"),
+            "nodes": row.get("state_message"),
+            "workers": row.get("exit_type") == "SYSTEM_ERROR" and row.get("exit_detail"),
+            "jobs": row.get("message"),
+            "placement_groups": True,
+        }[table], row

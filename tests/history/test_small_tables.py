@@ -1,0 +1,736 @@
+"""Actors, nodes, workers, jobs and the rest, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.history.closure import REASON
+from ray_history.history.tables import View
+from tests.history.rebuilt import (
+    ACTOR,
+    JOB,
+    NODE,
+    OTHER_NODE,
+    OTHER_WORKER,
+    WORKER,
+    Event,
+    Rebuilt,
+    Row,
+    actor,
+    actor_life,
+    actor_step,
+    b64,
+    document,
+    event,
+    exported_submission,
+    job,
+    job_life,
+    lifecycle,
+    ms,
+    node,
+    node_life,
+    ns,
+    polled,
+    polled_jobs,
+    rebuild,
+    stamp,
+    task,
+    task_id,
+    worker,
+    worker_alive,
+    worker_dead,
+)
+
+Built = Callable[..., Rebuilt]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return lambda *events, **more: rebuild(tmp_path, events, **more)
+
+
+def some(row: Row, names: str) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names.split())
+
+
+# Actors --------------------------------------------------------------------------------------------------------------
+
+ALIVE = actor_step("ALIVE", 2, NODE, WORKER, 17)
+
+
+def dead(at: float, **context: Any) -> Event:
+    return actor_step("DEAD", at, deathCause={"actorDiedErrorContext": context})
+
+
+def test_an_actor_is_where_it_last_lived(built: Built) -> None:
+    row = built(
+        node(),
+        actor(name="named", isDetached=True),
+        actor_life(actor_step("PENDING_CREATION", 1), ALIVE),
+        actor_life(actor_step("RESTARTING", 3), actor_step("ALIVE", 4, OTHER_NODE, OTHER_WORKER, 18, reprName="me")),
+    ).row("actors")
+    assert some(row, "state node_id pid name is_detached") == ("ALIVE", OTHER_NODE, 18, "named", True)
+    assert some(row, "repr_name num_restarts class_name death_cause") == ("me", "1", "Counter", None)
+
+
+def test_restarts_are_counted_by_their_reason(built: Built) -> None:
+    reasons = ["ACTOR_FAILURE", "LINEAGE_RECONSTRUCTION", "NODE_PREEMPTION", "NODE_PREEMPTION"]
+    steps = [actor_step("RESTARTING", at, restartReason=reason) for at, reason in enumerate(reasons)]
+    row = built(actor(), actor_life(*steps), actor_life(*steps[:2], at=1)).row("actors")
+    counted = "num_restarts num_restarts_due_to_lineage_reconstruction num_restarts_due_to_node_preemption"
+    assert some(row, counted) == ("4", "1", "2")
+
+
+def test_a_dead_actor_died_when_it_was_first_said(built: Built) -> None:
+    tables = built(
+        actor(),
+        actor_life(ALIVE, dead(5, errorMessage="worker died")),
+        actor_life(dead(9, errorMessage="the job ended too"), at=9),
+    )
+    assert tables.columns("actors", "state, end_ns, exit_detail") == [("DEAD", ns(5), "the job ended too")]
+
+
+def test_a_dead_actor_may_live_again(built: Built) -> None:
+    tables = built(
+        actor(),
+        actor_life(ALIVE, dead(5, errorMessage="out of scope")),
+        actor_life(actor_step("RESTARTING", 6, restartReason="LINEAGE_RECONSTRUCTION"), actor_step("ALIVE", 7)),
+    )
+    assert some(tables.row("actors"), "state death_cause num_restarts") == ("ALIVE", None, "1")
+    assert tables.columns("actors", "start_ns, end_ns") == [(ns(2), None)]
+    assert tables.row("actors", View(at=ns(5.5)))["state"] == "DEAD"
+
+
+def test_each_cause_of_death_has_rays_shape(built: Built) -> None:
+    told: list[tuple[Event, Row]] = [
+        (
+            {
+                "actorDiedErrorContext": {
+                    "errorMessage": "gone",
+                    "ownerId": b64("02000000" + "ff" * 24),
+                    "ownerIpAddress": "192.0.2.2",
+                    "nodeIpAddress": "192.0.2.3",
+                    "pid": 17,
+                    "rayNamespace": "ns",
+                    "className": "Counter",
+                    "actorId": b64(ACTOR),
+                    "reason": "NODE_DIED",
+                    "name": "",
+                    "neverStarted": False,
+                    "nodeDeathInfo": {"reason": "UNEXPECTED_TERMINATION", "reasonMessage": "no heartbeat"},
+                }
+            },
+            {
+                "actor_died_error_context": {
+                    "error_message": "gone",
+                    "owner_id": "02000000" + "ff" * 24,
+                    "owner_ip_address": "192.0.2.2",
+                    "node_ip_address": "192.0.2.3",
+                    "pid": 17,
+                    "ray_namespace": "ns",
+                    "class_name": "Counter",
+                    "actor_id": ACTOR,
+                    "reason": "NODE_DIED",
+                    "name": "",
+                    "never_started": False,
+                    "node_death_info": {"reason": "UNEXPECTED_TERMINATION", "reason_message": "no heartbeat"},
+                }
+            },
+        ),
+        (
+            {
+                "creationTaskFailureContext": {
+                    "formattedExceptionString": "E",
+                    "serializedException": "",
+                    "language": "PYTHON",
+                }
+            },
+            {
+                "creation_task_failure_context": {
+                    "formatted_exception_string": "E",
+                    "serialized_exception": "",
+                    "language": "PYTHON",
+                }
+            },
+        ),
+        (
+            {"runtimeEnvFailedContext": {"errorMessage": "pip"}},
+            {"runtime_env_failed_context": {"error_message": "pip"}},
+        ),
+        (
+            {"actorUnschedulableContext": {"errorMessage": "no"}},
+            {"actor_unschedulable_context": {"error_message": "no"}},
+        ),
+        (
+            {"oomContext": {"errorMessage": "oom", "failImmediately": True}},
+            {"oom_context": {"error_message": "oom", "fail_immediately": True}},
+        ),
+    ]
+    ids = [f"{number:024x}" + JOB for number in range(len(told))]
+    tables = built(
+        *(actor(one) for one in ids),
+        *(
+            actor_life(actor_step("DEAD", 3, deathCause=cause), actor=one)
+            for one, (cause, _) in zip(ids, told, strict=True)
+        ),
+    )
+    shown = {row["actor_id"]: row["death_cause"] for row in tables.rows("actors")}
+    assert shown == {one: cause for one, (_, cause) in zip(ids, told, strict=True)}
+    details = [detail for _, detail in tables.columns("actors", "actor_id, exit_detail")]
+    assert details == ["gone", "E", "pip", "no", "oom"]
+
+
+def test_an_actor_that_never_started_is_closed_as_such(built: Built) -> None:
+    tables = built(actor(), actor_life(actor_step("PENDING_CREATION", 1)))
+    assert some(tables.row("actors"), "state node_id pid") == ("PENDING_CREATION", None, 0)
+    closed = tables.row("actors", View(closed_at=ns(9)))
+    assert closed["state"] == "DEAD"
+    assert closed["death_cause"]["actor_died_error_context"]["never_started"] is True
+
+
+def test_an_actor_only_defined_waits_and_one_never_defined_is_shown(built: Built) -> None:
+    other = "ab" * 12 + JOB
+    rows = {row["actor_id"]: row for row in built(actor(), actor_life(ALIVE, actor=other)).rows("actors")}
+    assert rows[ACTOR]["state"] == "DEPENDENCIES_UNREADY"
+    assert some(rows[other], "state job_id class_name") == ("ALIVE", JOB, "")
+
+
+def test_a_death_without_a_cause_stays_without_one_when_the_session_is_closed(built: Built) -> None:
+    tables = built(actor(), actor_life(ALIVE, actor_step("DEAD", 5)))
+    assert tables.row("actors", View(closed_at=ns(9))) == tables.row("actors")
+
+
+# Nodes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_lives_with_its_resources_until_it_is_dead(built: Built) -> None:
+    resources = {"CPU": 2.0, "node:__internal_head__": 1.0}
+    tables = built(node(), node_life("ALIVE", 0, resources=resources), node_life("DEAD", 9))
+    row = tables.row("nodes")
+    assert some(row, "state is_head_node resources_total node_ip labels") == (
+        "DEAD",
+        True,
+        resources,
+        "192.0.2.2",
+        {"zone": "a"},
+    )
+    assert some(row, "start_time_ms end_time_ms") == (ms(0), ms(9))
+    before = tables.row("nodes", View(at=ns(5)))
+    assert some(before, "state end_time_ms") == ("ALIVE", 0)
+
+
+def test_the_message_of_a_death_is_worded_as_ray_words_it(built: Built) -> None:
+    worded = {
+        "EXPECTED_TERMINATION": "Expected termination: told",
+        "UNEXPECTED_TERMINATION": "Unexpected termination: told",
+        "AUTOSCALER_DRAIN_PREEMPTED": "Terminated due to preemption: told",
+        "AUTOSCALER_DRAIN_IDLE": "Terminated due to idle (no Ray activity): told",
+        "UNSPECIFIED": "told",
+    }
+    ids = [f"{number:056x}" for number in range(len(worded))]
+    tables = built(
+        *(
+            node_life("DEAD", 9, one, deathInfo={"reason": reason, "reasonMessage": "told"})
+            for one, reason in zip(ids, worded, strict=True)
+        )
+    )
+    shown = [row["state_message"] for row in sorted(tables.rows("nodes"), key=lambda row: str(row["node_id"]))]
+    assert shown == list(worded.values())
+
+
+def test_a_draining_node_is_marked(built: Built) -> None:
+    tables = built(node(), node_life("ALIVE", 0), node_life("ALIVE", 5, aliveSubState="DRAINING"))
+    assert tables.columns("nodes", "state, is_draining") == [("ALIVE", True)]
+    assert tables.columns("nodes", "is_draining", View(at=ns(4))) == [(False,)]
+
+
+POLLED_NODE = {
+    "node_id": OTHER_NODE,
+    "node_ip": "192.0.2.9",
+    "is_head_node": False,
+    "state": "DEAD",
+    "state_message": "Expected termination",
+    "node_name": "n",
+    "resources_total": {"CPU": 4.0},
+    "labels": {},
+    "start_time_ms": ms(1),
+    "end_time_ms": ms(5),
+}
+
+
+def test_a_node_known_only_from_polling_is_shown(built: Built) -> None:
+    tables = built(documents=[polled("nodes", POLLED_NODE)])
+    assert tables.row("nodes") == POLLED_NODE
+    assert tables.rows("nodes", View(at=ns(0))) == []
+    assert some(tables.row("nodes", View(at=ns(3))), "state state_message end_time_ms") == ("ALIVE", None, 0)
+
+
+def test_a_death_that_only_polling_saw_counts(built: Built) -> None:
+    tables = built(node(OTHER_NODE), node_life("ALIVE", 1, OTHER_NODE), documents=[polled("nodes", POLLED_NODE)])
+    assert some(tables.row("nodes"), "state end_time_ms node_ip") == ("DEAD", ms(5), "192.0.2.2")
+
+
+def test_what_lives_at_the_end_of_the_session_dies_with_it(built: Built) -> None:
+    tables = built(node(), node_life("ALIVE", 0), worker(), worker_alive(1), job(), actor(), actor_life(ALIVE))
+    end = View(closed_at=ns(60))
+    assert some(tables.row("nodes", end), "state state_message end_time_ms") == ("DEAD", REASON, ms(60))
+    assert some(worker_row(tables, WORKER, end), "is_alive exit_type") == (
+        False,
+        "SYSTEM_ERROR",
+    )
+    assert some(tables.row("jobs", end), "status message end_time") == (
+        "FAILED",
+        f"{REASON} The job was RUNNING.",
+        ms(60),
+    )
+
+
+# Workers -------------------------------------------------------------------------------------------------------------
+
+
+def worker_row(tables: Rebuilt, worker: str, view: View | None = None) -> Row:
+    (found,) = (row for row in tables.rows("workers", view or View()) if row["worker_id"] == worker)
+    return found
+
+
+def test_a_worker_lives_and_dies(built: Built) -> None:
+    tables = built(
+        node(), worker(), worker_alive(1), worker_dead(5, "USER_ERROR", "it said"), worker_dead(7, "SYSTEM_ERROR")
+    )
+    assert tables.row("workers") == {
+        "worker_id": WORKER,
+        "is_alive": False,
+        "worker_type": "WORKER",
+        "exit_type": "USER_ERROR",
+        "node_id": NODE,
+        "ip": "192.0.2.2",
+        "pid": 11446,
+        "exit_detail": "it said",
+        "worker_launch_time_ms": ms(1) - 100,
+        "worker_launched_time_ms": ms(1) - 50,
+        "start_time_ms": ms(1),
+        "end_time_ms": ms(5) - 2,
+        "debugger_port": None,
+        "num_paused_threads": None,
+    }
+    alive = tables.row("workers", View(at=ns(3)))
+    assert some(alive, "is_alive exit_type end_time_ms") == (True, None, 0)
+
+
+POLLED_WORKER = {
+    "worker_id": WORKER,
+    "is_alive": False,
+    "worker_type": "WORKER",
+    "exit_type": "INTENDED_USER_EXIT",
+    "node_id": NODE,
+    "ip": "192.0.2.2",
+    "pid": 5,
+    "exit_detail": "left",
+    "worker_launch_time_ms": 18446744073709551615,
+    "worker_launched_time_ms": ms(1),
+    "start_time_ms": ms(2),
+    "end_time_ms": ms(6),
+    "debugger_port": None,
+    "num_paused_threads": 0,
+}
+
+
+def test_workers_of_an_older_ray_come_from_polling(built: Built) -> None:
+    tables = built(documents=[polled("workers", POLLED_WORKER)])
+    assert tables.row("workers") == POLLED_WORKER
+    assert tables.rows("workers", View(at=ns(1))) == []
+    assert some(tables.row("workers", View(at=ns(3))), "is_alive exit_type exit_detail end_time_ms") == (
+        True,
+        None,
+        None,
+        0,
+    )
+
+
+def test_a_workers_death_that_only_polling_saw_counts_for_it_and_its_tasks(built: Built) -> None:
+    tables = built(
+        worker(),
+        worker_alive(2),
+        task(task_id(1)),
+        lifecycle(task_id(1), ("RUNNING", 3), worker=WORKER),
+        documents=[polled("workers", POLLED_WORKER)],
+    )
+    assert some(tables.row("workers"), "is_alive exit_type pid") == (False, "INTENDED_USER_EXIT", 11446)
+    assert some(tables.row("tasks"), "state end_time_ms") == ("FAILED", ms(6))
+
+
+def test_a_driver_is_a_worker_known_from_its_job(built: Built) -> None:
+    row = built(node(), job(at=3)).row("workers")
+    assert some(row, "worker_id worker_type pid node_id ip is_alive") == (
+        JOB + "ff" * 24,
+        "DRIVER",
+        11631,
+        NODE,
+        "192.0.2.2",
+        True,
+    )
+
+
+def test_polling_knows_more_of_a_driver(built: Built) -> None:
+    seen = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER"}
+    row = built(job(), documents=[polled("workers", seen)]).row("workers")
+    assert row == seen
+
+
+def test_the_detailed_answer_is_taken_when_there_are_two(built: Built) -> None:
+    short = document(
+        "endpoint", "restful__api__v0__workers", {"data": {"result": {"result": [{"worker_id": WORKER, "pid": 1}]}}}
+    )
+    assert built(documents=[short, polled("workers", POLLED_WORKER)]).row("workers")["pid"] == 5
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def submission_event(state: str, at: float, **fields: Any) -> Event:
+    step = {"state": state, "timestamp": stamp(at), **fields}
+    return event("SUBMISSION_JOB_LIFECYCLE_EVENT", {"submissionId": "sub", "stateTransitions": [step]}, at)
+
+
+def submission_definition(at: float) -> Event:
+    config = {"serializedRuntimeEnv": '{"pip": ["x"]}', "metadata": {"team": "a"}}
+    return event(
+        "SUBMISSION_JOB_DEFINITION_EVENT", {"submissionId": "sub", "entrypoint": "python s.py", "config": config}, at
+    )
+
+
+POLLED_JOB = {
+    "type": "SUBMISSION",
+    "job_id": JOB,
+    "submission_id": "sub",
+    "driver_info": {"id": JOB, "node_ip_address": "192.0.2.7", "pid": "11631"},
+    "status": "RUNNING",
+    "entrypoint": "python polled.py",
+    "message": "Job is currently running.",
+    "error_type": None,
+    "start_time": ms(1),
+    "end_time": None,
+    "metadata": {"polled": "yes"},
+    "runtime_env": {},
+    "driver_agent_http_address": "http://192.0.2.7:52365",
+    "driver_node_id": NODE,
+    "driver_exit_code": None,
+}
+
+
+def test_a_driver_of_its_own_runs_until_its_driver_ends(built: Built) -> None:
+    tables = built(node(), job(), job_life("CREATED", 1), job_life("FINISHED", 8))
+    row = tables.row("jobs")
+    assert some(row, "type status submission_id entrypoint metadata") == (
+        "DRIVER",
+        "SUCCEEDED",
+        None,
+        "python job.py",
+        {"owner": "me"},
+    )
+    assert some(row, "start_time end_time driver_info runtime_env") == (
+        ms(1),
+        ms(8),
+        {"id": JOB, "node_ip_address": "192.0.2.2", "pid": "11631"},
+        {"env_vars": {"A": "1"}},
+    )
+    assert some(tables.row("jobs", View(at=ns(5))), "status end_time") == ("RUNNING", None)
+
+
+def test_a_submission_is_one_row_with_its_driver(built: Built) -> None:
+    row = built(job(submission="sub"), job_life("CREATED", 2), documents=[polled_jobs(POLLED_JOB)]).row("jobs")
+    assert row == POLLED_JOB | {"driver_info": POLLED_JOB["driver_info"]}
+
+
+def test_the_most_advanced_status_counts_whoever_saw_it(built: Built) -> None:
+    exported = exported_submission("sub", "SUCCEEDED", 9, end_time=str(ms(9)), message="Job finished successfully.")
+    row = built(job(submission="sub"), documents=[polled_jobs(POLLED_JOB), exported]).row("jobs")
+    assert some(row, "status message end_time") == ("SUCCEEDED", "Job finished successfully.", ms(9))
+    assert row["driver_agent_http_address"] == "http://192.0.2.7:52365"
+
+
+def test_events_come_before_the_export_file_and_that_before_polling(built: Built) -> None:
+    told = [submission_definition(1), submission_event("RUNNING", 2, message="event")]
+    exported = exported_submission("sub", "RUNNING", 2, message="file", start_time=str(ms(1)))
+    seen = polled_jobs(POLLED_JOB)
+    assert built(*told, documents=[exported, seen]).row("jobs")["message"] == "event"
+    assert built(documents=[exported, seen]).row("jobs")["message"] == "file"
+    assert built(documents=[seen]).row("jobs")["message"] == "Job is currently running."
+
+
+def test_a_later_ray_tells_all_of_a_submission_by_events(built: Built) -> None:
+    tables = built(
+        submission_definition(1),
+        submission_event("PENDING", 1, message="waiting"),
+        submission_event("RUNNING", 2, message="running", driverNodeId=b64(NODE), driverAgentHttpAddress="http://a"),
+        submission_event("FAILED", 7, message="bad", errorType="JOB_ENTRYPOINT_COMMAND_ERROR", driverExitCode=3),
+    )
+    row = tables.row("jobs")
+    assert some(row, "job_id submission_id type status message error_type driver_exit_code") == (
+        None,
+        "sub",
+        "SUBMISSION",
+        "FAILED",
+        "bad",
+        "JOB_ENTRYPOINT_COMMAND_ERROR",
+        3,
+    )
+    assert some(row, "start_time end_time entrypoint metadata runtime_env driver_node_id") == (
+        ms(1),
+        ms(7),
+        "python s.py",
+        {"team": "a"},
+        {"pip": ["x"]},
+        NODE,
+    )
+    midway = tables.row("jobs", View(at=ns(5)))
+    assert some(midway, "status message end_time error_type") == ("RUNNING", "running", None, None)
+
+
+def test_what_polling_saw_at_the_end_had_not_happened_before(built: Built) -> None:
+    seen = POLLED_JOB | {"status": "SUCCEEDED", "end_time": ms(9), "message": "Job finished successfully."}
+    tables = built(documents=[polled_jobs(seen)])
+    assert some(tables.row("jobs", View(at=ns(5))), "status message end_time") == ("RUNNING", None, None)
+    assert tables.rows("jobs", View(at=ns(0.5))) == []
+
+
+def test_of_several_drivers_of_a_submission_the_last_is_shown(built: Built) -> None:
+    row = built(job("02000000", submission="sub"), job("03000000", submission="sub")).row("jobs")
+    assert some(row, "job_id submission_id type status") == ("03000000", "sub", "SUBMISSION", "RUNNING")
+
+
+def test_a_submission_that_never_started_a_driver_is_shown(built: Built) -> None:
+    exported = exported_submission(
+        "sub", "FAILED", 3, message="no resources", start_time=str(ms(1)), end_time=str(ms(3))
+    )
+    row = built(documents=[exported]).row("jobs")
+    assert some(row, "job_id driver_info submission_id status start_time end_time") == (
+        None,
+        None,
+        "sub",
+        "FAILED",
+        ms(1),
+        ms(3),
+    )
+
+
+def test_a_runtime_environment_that_is_no_json_costs_only_itself(built: Built) -> None:
+    config = {"serializedRuntimeEnv": "{torn", "metadata": {}}
+    row = built(job(config=config)).row("jobs")
+    assert some(row, "job_id runtime_env entrypoint") == (JOB, {}, "python job.py")
+
+
+def test_events_without_a_job_id_make_no_job(built: Built) -> None:
+    assert built(job(jobId=""), job_life("CREATED", 1, "")).rows("jobs") == []
+
+
+# Placement groups ----------------------------------------------------------------------------------------------------
+
+GROUP = "a1" * 18
+
+
+def group_events() -> list[Event]:
+    bundles = [{"bundleIndex": index, "unitResources": {"CPU": 1.0}, "labelSelector": {}} for index in range(2)]
+    definition = {
+        "placementGroupId": b64(GROUP),
+        "name": "pg",
+        "creatorJobId": b64(JOB),
+        "isDetached": True,
+        "bundles": bundles,
+        "strategy": "PACK",
+        "creationRequestReceivedNs": str(ns(1)),
+    }
+    steps = [
+        {"state": "PENDING", "timestamp": stamp(1), "schedulingState": "QUEUED"},
+        {
+            "state": "CREATED",
+            "timestamp": stamp(2),
+            "schedulingState": "FINISHED",
+            "schedulingAttempt": 1,
+            "bundlePlacements": [{"bundleIndex": index, "nodeId": b64(NODE)} for index in range(2)],
+        },
+        {"state": "REMOVED", "timestamp": stamp(9), "schedulingState": "REMOVED"},
+    ]
+    return [
+        event("PLACEMENT_GROUP_DEFINITION_EVENT", definition, 1),
+        event("PLACEMENT_GROUP_LIFECYCLE_EVENT", {"placementGroupId": b64(GROUP), "stateTransitions": steps}, 9),
+    ]
+
+
+POLLED_GROUP = {
+    "placement_group_id": GROUP,
+    "name": "polled",
+    "creator_job_id": JOB,
+    "state": "CREATED",
+    "bundles": [],
+    "is_detached": False,
+    "stats": {"creation_request_received_ns": str(ns(1)), "scheduling_attempt": 7},
+    "topology_strategy": {},
+    "topology_assignments": {},
+}
+
+
+def test_a_placement_group_is_told_by_events(built: Built) -> None:
+    tables = built(*group_events())
+    row = tables.row("placement_groups")
+    assert some(row, "placement_group_id name creator_job_id state is_detached") == (GROUP, "pg", JOB, "REMOVED", True)
+    assert [some(bundle, "node_id unit_resources") for bundle in row["bundles"]] == [(NODE, {"CPU": 1.0})] * 2
+    assert tables.columns("placement_groups", "created_ns, end_ns") == [(ns(1), ns(9))]
+    earlier = tables.row("placement_groups", View(at=ns(1.5)))
+    assert earlier["state"] == "PENDING"
+    assert {bundle["node_id"] for bundle in earlier["bundles"]} == {""}
+    assert tables.rows("placement_groups", View(at=ns(0.5))) == []
+
+
+def test_a_placement_group_is_told_by_polling(built: Built) -> None:
+    tables = built(documents=[polled("placement_groups", POLLED_GROUP)])
+    assert tables.row("placement_groups") == POLLED_GROUP
+    assert tables.rows("placement_groups", View(at=ns(0.5))) == []
+
+
+def test_where_both_tell_events_know_the_group_and_polling_its_statistics(built: Built) -> None:
+    row = built(*group_events(), documents=[polled("placement_groups", POLLED_GROUP)]).row("placement_groups")
+    assert some(row, "name state is_detached stats") == ("pg", "REMOVED", True, POLLED_GROUP["stats"])
+
+
+def test_the_names_of_an_older_ray_are_understood(built: Built) -> None:
+    older = {name: value for name, value in POLLED_GROUP.items() if not name.startswith("topology")}
+    older |= {"label_domain_key": {"k": "v"}, "label_domain_assignments": {"a": "b"}}
+    row = built(documents=[polled("placement_groups", older)]).row("placement_groups")
+    assert some(row, "topology_strategy topology_assignments") == ({"k": "v"}, {"a": "b"})
+
+
+# The rest ------------------------------------------------------------------------------------------------------------
+
+
+def test_runtime_environments_are_as_polled(built: Built) -> None:
+    seen = {
+        "runtime_env": {"pip": ["x"]},
+        "success": False,
+        "creation_time_ms": "1500",
+        "node_id": NODE,
+        "ref_cnt": 0,
+        "error": "no such package",
+    }
+    assert built(documents=[polled("runtime_envs", seen)]).row("runtime_envs") == seen
+
+
+def logged(event_id: str | None, timestamp: object, message: str = "m", **fields: Any) -> Event:
+    body = {
+        "event_id": event_id,
+        "source_type": "JOBS",
+        "source_hostname": "vm",
+        "source_pid": 5,
+        "severity": "INFO",
+        "label": "",
+        "message": message,
+        "timestamp": timestamp,
+        "custom_fields": {},
+    }
+    return document("log_event", "events/event_JOBS.log", body | fields, NODE)
+
+
+def test_cluster_events_of_both_kinds_of_timestamps_stand_together(built: Built) -> None:
+    tables = built(
+        documents=[logged("A", str(ms(3) // 1000)), logged("B", ms(5) // 1000), logged("C", ms(5) / 1000 + 0.5)]
+    )
+    assert tables.columns("cluster_events", "event_id, event_ns") == [("A", ns(3)), ("B", ns(5)), ("C", ns(5.5))]
+    assert [row["time"] for row in tables.rows("cluster_events")] == [
+        "2026-11-15 20:00:03",
+        "2026-11-15 20:00:05",
+        "2026-11-15 20:00:05",
+    ]
+    assert tables.columns("cluster_events", "event_id", View(at=ns(4))) == [("A",)]
+
+
+def test_a_cluster_event_is_shown_once_with_its_lines_unfolded_and_its_job(built: Built) -> None:
+    one = logged("A", 1794772803, r"first\nsecond", custom_fields={"job_id": JOB})
+    again = one | {"node_id": OTHER_NODE}
+    tables = built(documents=[one, again, logged(None, 1794772803), logged("B", "no time")])
+    assert [row["message"] for row in tables.rows("cluster_events") if row["event_id"] == "A"] == ["first\nsecond"]
+    assert tables.columns("cluster_events", "event_id, job_id") == [("A", JOB), ("B", None)]
+
+
+def test_kubernetes_events_are_cluster_events(built: Built) -> None:
+    payload = {
+        "source": {"platform": "KUBERNETES", "component": "kubelet"},
+        "objectKind": "Pod",
+        "objectName": "head-0",
+        "reason": "Evicted",
+        "message": "low on memory",
+        "customFields": {"count": "2"},
+    }
+    row = built(event("PLATFORM_EVENT", payload, 3)).row("cluster_events")
+    assert some(row, "source_type severity message time") == (
+        "PLATFORM",
+        "INFO",
+        "low on memory",
+        "2026-11-15 20:00:03",
+    )
+    assert some(row["custom_fields"], "object_kind object_name count source") == (
+        "Pod",
+        "head-0",
+        "2",
+        payload["source"],
+    )
+
+
+def test_the_facts_tell_what_the_session_was(built: Built) -> None:
+    ledger = {"written": 1794772900.5, "alive_until": 1794772899.0, "events": {"received": 7, "stored": 6}}
+    facts = built(
+        node(),
+        node_life("ALIVE", 0, resources={"CPU": 2.0, "GPU": 1.0}),
+        node(OTHER_NODE),
+        node_life("ALIVE", 1, OTHER_NODE),
+        job(at=1),
+        actor(at=2),
+        task(task_id(1)),
+        lifecycle(task_id(1), ("RUNNING", 3), ("FAILED", 50)),
+        task(task_id(2)),
+        lifecycle(task_id(2), ("PENDING_ARGS_AVAIL", 40), ("PENDING_NODE_ASSIGNMENT", 60)),
+        documents=[
+            document("endpoint", "restful__api__version", {"ray_version": "2.60.0", "ray_commit": "abc"}),
+            document("endpoint", "restful__timezone", {"value": "Europe/London"}),
+            document("ledger", NODE, ledger | {"ended": "graceful"}, NODE),
+            document("node", NODE, {"event_files": 1, "log_files": 2}, NODE),
+        ],
+    ).facts
+    expected = {
+        "ray_version": "2.60.0",
+        "ray_commit": "abc",
+        "timezone": "Europe/London",
+        "start_ns": ns(0),
+        "last_ns": ns(60),
+        "ended": "graceful",
+        "events_received": 7,
+        "events_stored": 6,
+        "nodes": 2,
+        "nodes_with_files": 1,
+        "nodes_without_files": 1,
+        "cpus": 4.0,
+        "gpus": 1.0,
+        "actors": 1,
+        "jobs": 1,
+        "tasks": 2,
+        "failed_tasks": 1,
+    }
+    assert {name: facts[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("endings", "ended"),
+    [([], None), (["graceful"] * 2, "graceful"), (["graceful", None], "partly graceful"), ([None], "lost")],
+)
+def test_the_ledgers_tell_how_it_ended(built: Built, endings: list[str | None], ended: str | None) -> None:
+    ledgers = [document("ledger", f"n{n}", {"ended": ending}, f"n{n}") for n, ending in enumerate(endings)]
+    assert built(documents=ledgers).facts["ended"] == ended
+
+
+def test_nothing_at_all_makes_empty_tables(built: Built) -> None:
+    tables = built()
+    assert {len(rows) for rows in tables.everything().values()} == {0}
+    assert some(tables.facts, "start_ns last_ns tasks ended") == (None, None, 0, None)
