@@ -165,7 +165,7 @@ _INDEX: tuple[Option, ...] = (
     click.option(
         "--build-memory",
         envvar="RAY_HISTORY_BUILD_MEMORY",
-        type=click.IntRange(min=256),
+        type=click.IntRange(min=512),
         default=1024,
         show_default=True,
         metavar="MIB",

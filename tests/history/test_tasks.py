@@ -175,7 +175,6 @@ def test_what_was_not_done_at_a_jobs_end_failed_with_it(built: Built) -> None:
     assert row["error_message"] == f"Job finishes ({JOB}) as driver exits. Marking all non-terminal tasks as failed."
 
 
-@pytest.mark.xfail(strict=True, reason="building.py: ended_job comes from `jobs`, which has only the last driver")
 def test_what_an_earlier_driver_of_a_submission_left_undone_failed_with_it(built: Built) -> None:
     row = built(
         task(ONE),

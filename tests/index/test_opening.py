@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from ray_history.archive import layout
@@ -281,9 +280,6 @@ def test_a_damaged_index_on_the_disk_is_fetched_again(local: Store, open_in: Ope
     assert counting.event_files_read() == {}
 
 
-@pytest.mark.xfail(
-    strict=True, raises=duckdb.Error, reason="opening.py: the base on the disk is only known by its size"
-)
 def test_a_base_on_the_disk_whose_bytes_changed_is_not_built_upon(local: Store, open_in: OpenIn) -> None:
     _, opened = open_in(local, "here", share=False)
     opened.close()
@@ -320,7 +316,6 @@ def test_damaged_event_files_cost_only_what_is_damaged_and_are_named(local: Stor
         assert len(rows_without) <= len(rows_with)
 
 
-@pytest.mark.xfail(strict=True, reason="sources.py: `carefully` reads files again whose problems were told already")
 def test_each_problem_is_told_once(local: Store, open_in: OpenIn) -> None:
     whole = encode_events(parts()[2])
     local.put(event_key(2), whole[: len(whole) * 2 // 3])
@@ -398,7 +393,6 @@ def test_an_archive_that_may_only_be_read_is_opened_all_the_same(local: Store, o
     assert open_in(ReadOnlyStandIn(local), "here")[1].directory == opened.directory
 
 
-@pytest.mark.xfail(strict=True, raises=Denied, reason="opening.py: `shared.discard()` is not allowed to fail")
 def test_so_it_is_when_the_index_there_is_damaged(local: Store, open_in: OpenIn) -> None:
     rows, _ = open_in(local, "here")
     flip_a_byte(local)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +32,7 @@ SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runti
 NOW = 2**63 - 1
 """The moment after everything."""
 
+_SEGMENT = "(format parquet, compression uncompressed, row_group_size 20000)"
 _PARQUET = "(format parquet, compression zstd, row_group_size 20000)"
 _TASKS_PARQUET = "(format parquet, compression zstd, row_group_size 20000, dictionary_size_limit 25000)"
 """A dictionary as long as a row group lets DuckDB write bloom filters: one task among a million is found in 18 ms
@@ -58,8 +60,8 @@ class Limits:
 
     @property
     def batch_bytes(self) -> int:
-        """JSON per batch: its table in memory is about as large, and merging needs as much again."""
-        return self.memory // 5
+        """JSON per batch: its table in memory is about as large, merging needs as much again; two are on their way."""
+        return self.memory // 6
 
 
 @dataclass(slots=True)
@@ -82,10 +84,14 @@ class Counts:
         return {name: number for name, number in self.by_type.items() if name not in KNOWN_TYPES}
 
 
-def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
-    """Teach a database with the tables `rare_event` and `document` what each small table is, at any moment."""
+def define_words(database: duckdb.DuckDBPyConnection) -> None:
+    """Teach a database with the tables `rare_event` and `document` the words of the queries."""
     for words in ("words", "death_causes"):
         database.execute(query(words))
+
+
+def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
+    """Teach it what each small table is, at any moment."""
     for name in SMALL_TABLES:
         database.execute(f"create or replace macro {name}_at(moment) as table {query(name)}")
 
@@ -110,10 +116,13 @@ class Builder:
     def __init__(self, directory: Path, limits: Limits, base: Path | None = None) -> None:
         self._directory, self._base = directory, base
         self.work = directory / "work"
-        self.work.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         self._segments: list[Path] = []
         self._cancelled = False
+        self._running: set[duckdb.DuckDBPyConnection] = set()
         self.counts = Counts()
+        self._merger = ThreadPoolExecutor(1, "merge")
+        self._merging: Future[None] | None = None
         self._database = duckdb.connect(
             config={
                 "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
@@ -132,45 +141,63 @@ class Builder:
             create table document (source varchar, name varchar, node_id varchar, body json);
             """
         )
+        define_words(self._database)
         define_small_tables(self._database)
 
     def __enter__(self) -> Builder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._merger.shutdown(cancel_futures=True)
         self._database.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
     def cancel(self) -> None:
         """From any thread: whatever runs raises `Cancelled`."""
         self._cancelled = True
-        self._database.interrupt()
+        for running in list(self._running):
+            running.interrupt()
 
     def add(self, file: Path, *, careful: bool = False) -> None:
         """Read one batch of events, a file of JSON lines. If it is `Unreadable` nothing of it is kept, unless
         `careful`: then the lines that cannot be read are counted and left out."""
+        number = len(self._segments)
+        table = f"event_{number}"
         try:
-            self._run(_read(file, _LONGEST_EVENT * 8 if careful else _LONGEST_EVENT))
-        except duckdb.InvalidInputException as error:
+            self._run(_read(table, file, careful=careful))
+        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
             raise Unreadable(str(error)) from None
-        counted = self._rows("select eventType, count(*) from event group by all")
+        counted = self._rows(f"select eventType, count(*) from {table} group by all")
         torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
         if torn and not careful:
+            self._run(f"drop table {table}")
             raise Unreadable(f"{torn} lines")
         self.counts.dropped += torn
         self.counts.add((name, number) for name, number in counted if name is not None)
-        segment = self.work / f"segment-{len(self._segments)}.parquet"
-        self._run(f"copy ({query('tasks')}) to {text(segment)} {_PARQUET}")
-        self._segments.append(segment)
-        self._run(
-            """
-            insert into rare_event
-            select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
-            from event
-            where rare is not null;
-            drop table event;
-            """
-        )
+        self._segments.append(self.work / f"segment-{number}.parquet")
+        self._wait()
+        self._merging = self._merger.submit(self._merge, table, self._segments[-1])
+
+    def _merge(self, table: str, segment: Path) -> None:
+        """Runs beside the reading of the next batch: neither keeps all cores busy."""
+        with self._database.cursor() as cursor:
+            for sql in (
+                f"create or replace temp view event as from {table}",
+                f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
+                """
+                insert into rare_event
+                select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
+                from event
+                where rare is not null
+                """,
+                f"drop table {table}",
+            ):
+                self._rows(sql, cursor)
+
+    def _wait(self) -> None:
+        if self._merging is not None:
+            self._merging.result()
+            self._merging = None
 
     def add_documents(self, file: Path) -> None:
         """Take what is no exported event: lines of {source, name, node_id, body}. Upon a base: all of them again."""
@@ -189,6 +216,7 @@ class Builder:
             nothing = self.work / "nothing.jsonl"
             nothing.touch()
             self.add(nothing)
+        self._wait()
         self._make_small_tables()
         segments = ", ".join(f"{text(segment)}" for segment in self._segments)
         self._run(f"create view segment as from read_parquet([{segments}])")
@@ -196,6 +224,7 @@ class Builder:
             self._make_tasks()
         else:
             self._extend_tasks(self._base)
+        self._wait()
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
@@ -216,9 +245,9 @@ class Builder:
         )
         self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {_PARQUET}")
         self._run(f"copy document to {text(self._directory / 'documents.parquet')} {_PARQUET}")
-        for name in SMALL_TABLES:
-            self._run(f"create temp table {name} as from {name}_at({NOW})")
-            self._run(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}")
+        for name in ("nodes", "workers", "jobs"):  # judging tasks needs these
+            self._make_small_table(name)
+        self._merging = self._merger.submit(self._make_other_tables)
         self._run(
             """
             create temp table dead_worker as
@@ -233,10 +262,26 @@ class Builder:
             from workers
             where end_time_ms > 0;
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
-            create temp table ended_job as
-            select job_id, driver_end_ns as end_ns from jobs where driver_end_ns is not null;
+            create temp table ended_job as  -- all drivers: a submission may have started several
+            select hex_id(body->>'jobId', 4) as job_id, min(instant(step->>'timestamp')) as end_ns
+            from (
+                select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+                from rare_event
+                where event_type = 'DRIVER_JOB_LIFECYCLE_EVENT'
+            )
+            where step->>'state' = 'FINISHED'
+            group by all;
             """
         )
+
+    def _make_other_tables(self) -> None:
+        with self._database.cursor() as cursor:
+            for name in ("actors", "placement_groups", "runtime_envs", "cluster_events"):
+                self._make_small_table(name, cursor)
+
+    def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
+        self._rows(f"create table {name} as from {name}_at({NOW})", cursor)
+        self._rows(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}", cursor)
 
     def _make_tasks(self) -> None:
         self._run(
@@ -312,24 +357,29 @@ class Builder:
     def _run(self, sql: str) -> None:
         self._rows(sql)
 
-    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def _rows(self, sql: str, cursor: duckdb.DuckDBPyConnection | None = None) -> list[tuple[Any, ...]]:
         if self._cancelled:
             raise Cancelled
+        running = cursor or self._database
+        self._running.add(running)
         try:
-            return self._database.execute(sql).fetchall()
+            return running.execute(sql).fetchall()
         except duckdb.InterruptException:
             raise Cancelled from None
+        finally:
+            self._running.discard(running)
 
 
-def _read(file: Path, longest: int) -> str:
+def _read(table: str, file: Path, *, careful: bool) -> str:
+    """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
     return f"""
-        create or replace temp table event as
+        create table {table} as
         select
             eventId, eventType, "timestamp", nodeId, severity, message,
             taskDefinitionEvent as td, actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
             {rare_payload()} as rare
-        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = true,
-            maximum_object_size = {longest}, columns = {columns()})
+        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
+            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns()})
         """
 
 

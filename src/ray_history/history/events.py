@@ -33,7 +33,6 @@ _DEFINITION: dict[str, Shape] = {
     "callSite": "VARCHAR",
     "labelSelector": "JSON",
     "fallbackStrategy": "JSON",
-    "isDetachedActor": "BOOLEAN",
 }
 
 TASK_PAYLOADS: dict[str, Shape] = {

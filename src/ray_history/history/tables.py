@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from .building import define_small_tables, observed_tasks
+from .building import define_small_tables, define_words, observed_tasks
 from .closure import CLOSED
 from .sql import query, text
 
@@ -65,7 +65,8 @@ class Tables:
         for view, file in (("rare_event", "rare_events"), ("document", "documents")):
             self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
         self._directory = directory
-        define_small_tables(self._database)
+        define_words(self._database)
+        self._defining, self._knows_moments = threading.Lock(), False
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -77,10 +78,18 @@ class Tables:
         elif view.at is None:
             rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
         else:
+            self._define_moments()
             rows = f"{table}_at({view.at})"
         if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
             return f"(from {rows})"
         return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+
+    def _define_moments(self) -> None:
+        """Only when a moment is asked for: it takes longer than all else of opening."""
+        with self._defining:
+            if not self._knows_moments:
+                define_small_tables(self._database)
+                self._knows_moments = True
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from ray_history.history.building import Builder, Cancelled, Limits, Unreadable
 
 from .cache import Cache, Entry, Opened
 from .documents import is_source_log, write_documents
-from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, describe
+from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, check, describe
 from .shared import SharedIndex
 from .sources import EventSource
 
@@ -210,7 +210,7 @@ class _Opening:
                 journal.warning(
                     "the index of %s in the archive is damaged and built again: %s", self.session.name, damage
                 )
-                shared.discard()
+                _discard(shared)
                 standing = None
         manifest = self._build_upon_what_there_is(directory, shared, standing)
         if self.indexer.share:
@@ -221,7 +221,7 @@ class _Opening:
 
     def _build_upon_what_there_is(self, directory: Path, shared: SharedIndex, standing: Manifest | None) -> Manifest:
         with _closing(self.entry.open()) as mine:
-            if mine is not None and self.sources.extends(mine.manifest):
+            if mine is not None and self.sources.extends(mine.manifest) and _is_sound(mine):
                 return self._build(directory, mine.directory, mine.manifest)
         if standing is not None and self.sources.extends(standing):
             base = directory / "base"
@@ -238,9 +238,15 @@ class _Opening:
     def _build(self, directory: Path, base: Path | None, upon: Manifest | None) -> Manifest:
         files = self.sources.beyond(upon)
         self._tell(stage="reading events", files_total=len(files), bytes_total=sum(file.stored.size for file in files))
-        with Builder(directory, self.indexer.limits, base) as builder, self.stop.calls(builder.cancel):
-            source = EventSource(self.indexer.store, builder.work, self.indexer.limits.batch_bytes)
-            for batch in source.batches(files):
+        work = directory / "work"
+        work.mkdir()
+        source = EventSource(self.indexer.store, work, self.indexer.limits.batch_bytes)
+        with (
+            closing(source.batches(files)) as batches,
+            Builder(directory, self.indexer.limits, base) as builder,
+            self.stop.calls(builder.cancel),
+        ):
+            for batch in batches:
                 with self.indexer.turns.turn():
                     try:
                         builder.add(batch.path)
@@ -253,8 +259,7 @@ class _Opening:
                     events=builder.counts.events,
                 )
             self._tell(stage="making tables")
-            problems = [str(problem) for problem in source.problems]
-            problems += [f"{number} x {what}" for what, number in sorted(source.strange.items())]
+            problems = source.problems
             documents = builder.work / "documents.jsonl"
             with documents.open("wb") as out:
                 write_documents(self.indexer.store, self.sources.files, out, problems)
@@ -289,6 +294,22 @@ class _Opening:
         self.stop.check()
         self.progress = replace(self.progress, **news)  # type: ignore[arg-type]
         self.report(self.progress)
+
+
+def _is_sound(opened: Opened) -> bool:
+    try:
+        check(opened.directory, opened.manifest, deep=True)
+    except Damaged as damage:
+        journal.warning("an index in the cache is damaged, left unused: %s", damage)
+        return False
+    return True
+
+
+def _discard(shared: SharedIndex) -> None:
+    try:
+        shared.discard()
+    except ArchiveError as error:
+        journal.warning("it could not be removed: %s", error)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Invariants:
 * files of one job and one time come together, so that most attempts of tasks are whole within a batch;
-* the next batch is fetched and unpacked while the last one is read; no more than these two are on the disk;
+* the next batches are fetched and unpacked while the last one is read; no more than three are on the disk;
 * the quick way only unpacks: the reader of the tables checks each line anyway. A file with anything odd in it (an
   array, damage, snake_case names) is gone through event by event instead, and what it lost is named in `problems`.
 """
@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,25 +45,39 @@ class EventSource:
 
     def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
         self._store, self._work, self._batch_bytes = store, work, batch_bytes
-        self.problems: list[Problem] = []
-        self.strange: Counter[str] = Counter()
-        """Things in files that are no events, by what they are."""
+        self._problems: dict[str, list[Problem]] = {}
+        self._strange: dict[str, Counter[str]] = {}
 
-    def batches(self, files: Iterable[EventFile]) -> Iterator[Batch]:
-        """Batches in order; each is removed when the next is asked for."""
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read, file by file, and how many things in files are no events."""
+        told = [str(problem) for found in self._problems.values() for problem in found]
+        strange = sum(self._strange.values(), Counter[str]())
+        return told + [f"{number} x {what}" for what, number in sorted(strange.items())]
+
+    def batches(self, files: Iterable[EventFile]) -> Generator[Batch]:
+        """Batches in order; each is removed when the next is asked for. The first is begun at once."""
         planned = list(_in_batches(files, self._batch_bytes))
         fetchers, unpacker = ThreadPoolExecutor(_FETCHERS, "fetch"), ThreadPoolExecutor(1, "unpack")
-        coming: list[Future[Batch]] = []
-        try:
-            for number in range(len(planned)):
-                while len(coming) < 2 and (following := number + len(coming)) < len(planned):
-                    coming.append(unpacker.submit(self._prepare, following, planned[following], fetchers))
-                batch = coming.pop(0).result()
-                yield batch
-                batch.path.unlink(missing_ok=True)
-        finally:
-            unpacker.shutdown(cancel_futures=True)
-            fetchers.shutdown(cancel_futures=True)
+
+        def prepare(number: int) -> Future[Batch]:
+            return unpacker.submit(self._prepare, number, planned[number], fetchers)
+
+        coming = [prepare(number) for number in range(min(2, len(planned)))]
+
+        def batches() -> Generator[Batch]:
+            try:
+                for number in range(len(planned)):
+                    batch = coming.pop(0).result()
+                    if number + 2 < len(planned):
+                        coming.append(prepare(number + 2))
+                    yield batch
+                    batch.path.unlink(missing_ok=True)
+            finally:
+                unpacker.shutdown(cancel_futures=True)
+                fetchers.shutdown(cancel_futures=True)
+
+        return batches()
 
     def carefully(self, batch: Batch) -> None:
         """Write the same batch again, event by event."""
@@ -103,9 +117,11 @@ class EventSource:
 
     def _append_events(self, out: BinaryIO, file: EventFile) -> None:
         key = file.stored.key
-        for block in read_event_blocks(self._store.stream(key), file=key, problems=self.problems):
+        problems = self._problems[key] = []  # anew, if the file is read a second time
+        strange = self._strange[key] = Counter()
+        for block in read_event_blocks(self._store.stream(key), file=key, problems=problems):
             for event in block:
-                renamed = in_camel_case(event, self.strange)
+                renamed = in_camel_case(event, strange)
                 if renamed is not None:
                     out.write(renamed + b"\n")
 
