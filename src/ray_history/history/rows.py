@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _EVENTS = {
     "PENDING_ARGS_AVAIL": "pending_args_avail_ns",
@@ -23,6 +23,19 @@ _EVENTS = {
     "GETTING_AND_PINNING_ARGS": "getting_and_pinning_args_ns",
 }
 """In the order in which Ray numbers the states."""
+
+
+_PROFILE = """
+    'component_type': component_type,
+    'component_id': component_id,
+    'node_ip_address': node_ip_address,
+    'events': [
+        {'start_time': span.startTime / 1e6, 'end_time': span.endTime / 1e6,
+         'extra_data': coalesce(try_cast(span.extraData as json), to_json(span.extraData)),
+         'event_name': span.eventName}
+        for span in spans
+    ]
+"""
 
 
 def _ms(ns: str) -> str:
@@ -75,17 +88,7 @@ COLUMNS: dict[str, list[Column]] = {
             events="list_filter(["
             + ", ".join(f"{{'state': '{state}', 'created_ms': {_ms(ns)}}}" for state, ns in _EVENTS.items())
             + "], lambda event: event.created_ms is not null)",
-            profiling_data="""case when component_type is null then '{}'::json else to_json({
-                'component_type': component_type,
-                'component_id': component_id,
-                'node_ip_address': node_ip_address,
-                'events': [
-                    {'start_time': span.startTime / 1e6, 'end_time': span.endTime / 1e6,
-                     'extra_data': coalesce(try_cast(span.extraData as json), to_json(span.extraData)),
-                     'event_name': span.eventName}
-                    for span in spans
-                ]
-            }) end""",
+            profiling_data=f"case when component_type is null then '{{}}'::json else to_json({{{_PROFILE}}}) end",
             creation_time_ms=_ms("pending_args_avail_ns"),
             start_time_ms=_ms("running_ns"),
             end_time_ms=_ms("coalesce(failed_ns, finished_ns)"),
@@ -173,14 +176,45 @@ SECRETS = {
 """Which part of which column's value is a runtime environment."""
 
 
+_USUAL_TASK = """
+    type <> 'DRIVER_TASK' and component_type is not null
+    and coalesce(not regexp_matches(runtime_env, '"(working_dir|py_modules|config)"'), true)
+    and (
+        coalesce(stdout_file, stderr_file) is null and coalesce(stdout_end, stderr_end) is null
+        or stdout_file is not null and stderr_file is not null and stdout_start is not null and stdout_end is not null
+        and stderr_start is not null and stderr_end is not null
+    )
+"""
+"""Rows whose nested values always have the same fields: made of structs alone they are a third faster to write."""
+_USUAL_VALUES = {
+    "runtime_env_info": """{
+        'serialized_runtime_env': coalesce(runtime_env, ''),
+        'runtime_env_config': {'setup_timeout_seconds': 600, 'eager_install': true, 'log_files': []::varchar[]}
+    }""",
+    "profiling_data": f"{{{_PROFILE}}}",
+    "task_log_info": """case when stdout_file is not null then {
+        'stdout_file': stdout_file, 'stderr_file': stderr_file, 'stdout_start': stdout_start, 'stdout_end': stdout_end,
+        'stderr_start': stderr_start, 'stderr_end': stderr_end
+    } end""",
+}
+
+
 def row(table: str, *, detail: bool, redact: bool = False) -> str:
     """SQL: a row as JSON text; with `redact` the values of environment variables are hidden."""
+    columns = [column for column in COLUMNS[table] if detail or not column.detail]
+    exact = _json_object(table, columns, redact=redact)
+    if table != "tasks" or not detail:
+        return exact
+    usual = [replace(column, value=_USUAL_VALUES.get(column.name, column.value)) for column in columns]
+    return f"case when {_USUAL_TASK} then {_json_object(table, usual, redact=redact)} else {exact} end"
+
+
+def _json_object(table: str, columns: list[Column], *, redact: bool) -> str:
     fields = []
-    for column in COLUMNS[table]:
+    for column in columns:
         value, secret = column.value, SECRETS.get((table, column.name))
         if redact and secret:
             shown = f"redacted({secret}::varchar)"
             value = value.replace(secret, shown if table in ("tasks", "actors") else f"{shown}::json")
-        if detail or not column.detail:
-            fields.append(f"'{column.name}': {value}")
+        fields.append(f"'{column.name}': {value}")
     return "to_json({" + ", ".join(fields) + "})::varchar"
