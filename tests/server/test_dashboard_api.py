@@ -393,7 +393,7 @@ def test_unknown_things_are_answered_as_ray_answers_them(server: Served) -> None
         },
     }
     view = ask(server, "whole", "/nodes?view=details")
-    assert (view.status, view.json) == (500, {"result": False, "msg": "Unknown view details", "data": {}})
+    assert (view.status, view.json) == (400, {"result": False, "msg": "Unknown view details", "data": {}})
     actor = ask(server, "whole", "/logical/actors/nobody")
     assert (actor.status, actor.json["result"], actor.json["data"]) == (200, True, {"detail": None})
     job = ask(server, "whole", "/api/jobs/nobody")

@@ -82,8 +82,8 @@ class Addressing:
 
     async def enter(self, request: Request) -> Response:
         """`/enter_cluster/{namespace}/{cluster}/{session}`, or `/{namespace}/{kind}/{name}[/{session}]`."""
-        namespace, *rest = [part for part in request.path_params["rest"].split("/") if part]
-        session = await run_in_threadpool(self._entered, namespace, rest)
+        parts = [part for part in request.path_params["rest"].split("/") if part]
+        session = await run_in_threadpool(self._entered, parts)
         response = plain_json(
             {
                 "result": "success",
@@ -95,13 +95,13 @@ class Addressing:
         self.remember(response, session)
         return response
 
-    def _entered(self, namespace: str, rest: list[str]) -> Session:
-        match rest:
-            case [cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
+    def _entered(self, parts: list[str]) -> Session:
+        match parts:
+            case [namespace, cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
                 return self._not_live(self.catalog.find, namespace, cluster, session)
-            case [kind, name]:
+            case [namespace, kind, name]:
                 return self._of_kind(namespace, kind.lower(), name, "latest")
-            case [kind, name, session] if kind.lower() in KINDS:
+            case [namespace, kind, name, session] if kind.lower() in KINDS:
                 return self._of_kind(namespace, kind.lower(), name, session)
         raise Refused(
             400,

@@ -6,6 +6,7 @@ entered by cookie, below `/`. Both lead to the same routes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from .metrics import metrics
 from .openapi import document
 from .plumbing import Plumbing
 from .sessions import Sessions
+
+journal = logging.getLogger(__name__)
 
 HANDLERS: dict[str, Handler] = {
     **summaries.HANDLERS,
@@ -100,7 +103,6 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         Route("/metrics", counted),
-        Route("/openapi.json", _described),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -113,7 +115,12 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={Refused: _refuse, ArchiveError: _refuse_archive, HTTPException: _refuse_http},
+        exception_handlers={
+            Refused: _refuse,
+            ArchiveError: _refuse_archive,
+            HTTPException: _refuse_http,
+            Exception: _crashed,
+        },
     )
     plumbing = Plumbing(app)
     return plumbing
@@ -131,6 +138,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
 
     return [
         route("/_status", about.Status(sessions)),
+        Route("/openapi.json", _described),
         *(route(path, SessionEndpoint(sessions, handler, redact)) for path, handler in _both_ways(HANDLERS.items())),
         route("/", SessionEndpoint(sessions, page, redact)),
         route("/api/{rest:path}", SessionEndpoint(sessions, polled.anything_polled, redact)),
@@ -163,8 +171,8 @@ async def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-async def _described(_: Request) -> Response:
-    return plain_json(document(HANDLERS.items()))
+async def _described(request: Request) -> Response:
+    return plain_json(document(HANDLERS.items(), str(request.url).removesuffix("/openapi.json")))
 
 
 async def _with_slash(request: Request) -> Response:
@@ -180,6 +188,11 @@ async def _refuse(_: Request, error: Exception) -> Response:
 async def _refuse_archive(_: Request, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
     return refusal(refused_by_archive(error))
+
+
+async def _crashed(request: Request, error: Exception) -> Response:
+    journal.error("%s failed", request.url.path, exc_info=error)
+    return refusal(Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id"))
 
 
 async def _refuse_http(_: Request, error: Exception) -> Response:

@@ -19,6 +19,7 @@ from ray_history.history.rows import row
 from .answers import Refused, streamed_json
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
+from .redaction import redacted
 
 _AT_ONCE = 20_000
 """Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
@@ -115,7 +116,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         pages = [tables.fetch(sql, values)] if limit <= _AT_ONCE else tables.stream(sql, values)
         for page in pages:
             for (text,) in page:
-                yield separator + text
+                yield separator + (_hidden(text) if table == "jobs" and asked.redact else text)
                 separator = ", "
         yield f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
 
@@ -174,6 +175,11 @@ def _flag(condition: Filter) -> bool:
     raise Refused(
         400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a boolean type column; give true or false"
     )
+
+
+def _hidden(text: str) -> str:
+    """A job's entrypoint, message and metadata are free text: whatever looks like a secret in them is hidden too."""
+    return msgspec.json.encode(redacted(msgspec.json.decode(text))).decode()
 
 
 def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:

@@ -33,7 +33,7 @@ def list_nodes(asked: Asked) -> Response:
         return _summary(asked)
     if view.lower() == "hostnamelist":
         return _host_names(asked)
-    return enveloped({}, f"Unknown view {view[:100]}", result=False, status=500)
+    return enveloped({}, f"Unknown view {view[:100]}", result=False, status=400)  # Ray says 500
 
 
 def get_node(asked: Asked) -> Response:

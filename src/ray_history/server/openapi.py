@@ -1,4 +1,4 @@
-"""`/openapi.json`: the API, described for programs."""
+"""`openapi.json` of a session: its API, described for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER: dict[str, Any] = {"type": "integer"}
 _FLAG: dict[str, Any] = {"type": "boolean"}
 _MANY: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
-_QUERY: dict[str, tuple[dict[str, Any], str]] = {
+QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "at": (_TEXT, "The state at this moment: ISO 8601, or milliseconds since 1970."),
     "raw": (_FLAG, "As last observed, instead of closed at the session's end."),
     "limit": (_NUMBER, "At most so many rows."),
@@ -69,29 +69,25 @@ _TAKEN: dict[str, str] = {
 """Which paths take which parameters; every other takes none, or the view."""
 
 
-def document(handlers: Iterable[tuple[str, Handler]]) -> dict[str, Any]:
-    """The description of all paths of a session."""
-    paths = {
-        "/s/{namespace}/{cluster}/{session}" + re.sub(r":path}", "}", path): {"get": _operation(path, handler)}
-        for path, handler in handlers
-    }
-    paths["/clusters"] = {"get": {"summary": "All sessions.", "responses": _responses()}}
+def document(handlers: Iterable[tuple[str, Handler]], below: str) -> dict[str, Any]:
+    """The description of all paths of a session, which stand below that address."""
+    paths = {re.sub(r":path}", "}", path): {"get": _operation(path, handler)} for path, handler in handlers}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ray History Server", "version": __version__},
+        "servers": [{"url": below}],
         "paths": dict(sorted(paths.items())),
     }
 
 
 def _operation(path: str, handler: Handler) -> dict[str, Any]:
     told = (getattr(handler, "__doc__", None) or "").strip().split("\n")[0]
-    names = ["namespace", "cluster", "session", *re.findall(r"{(\w+)", path)]
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names
+        {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in re.findall(r"{(\w+)", path)
     ]
     taken = next((names for pattern, names in _TAKEN.items() if re.fullmatch(pattern, path)), _VIEW)
     for name in taken.split():
-        schema, description = _QUERY[name]
+        schema, description = QUERY[name]
         parameters.append({"name": name, "in": "query", "schema": schema, "description": description})
     return {"summary": told, "parameters": parameters, "responses": _responses()}
 
