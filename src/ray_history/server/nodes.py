@@ -41,7 +41,7 @@ def get_node(asked: Asked) -> Response:
     node_id = asked.part("node_id")
     detail: dict[str, Any] = {"raylet": {"objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0}, "tpus": []}
     detail["raylet"]["stateMessage"] = None
-    rows = _rows(asked, asked.view, "where node_id = ?", [node_id])
+    rows = _rows(asked, _observed(asked), "where node_id = ?", [node_id])
     if rows:
         polled = polled_details(asked, [node_id]) or polled_summaries(polled_data(asked, "/nodes?view=summary"))
         detail = _node(asked, rows[0], polled.get(node_id, {}))
@@ -55,7 +55,7 @@ def _summary(asked: Asked) -> Response:
     polled = polled_data(asked, "/nodes?view=summary")
     summaries = polled_summaries(polled)
     logical = object_of(polled.get("nodeLogicalResources"))
-    rows = _rows(asked, asked.view)
+    rows = _rows(asked, _observed(asked))
     summaries = polled_details(asked, {row[0] for row in rows} - summaries.keys()) | summaries
     nodes = []
     resources = {}
@@ -76,8 +76,13 @@ def _summary(asked: Asked) -> Response:
 
 def _host_names(asked: Asked) -> Response:
     """The hosts of the nodes that were alive: at the end of a session that is over, since now none is."""
-    names = {row[2] or row[3] or row[0] for row in _rows(asked, View(asked.view.at)) if row[5] == "ALIVE"}
+    names = {row[2] or row[3] or row[0] for row in _rows(asked, _observed(asked)) if row[5] == "ALIVE"}
     return enveloped({"hostNameList": sorted(names)}, "Node hostname list fetched.")
+
+
+def _observed(asked: Asked) -> View:
+    """Nodes as last observed, also of a session that ended: the frontend lists the logs of none but ALIVE nodes."""
+    return View(asked.view.at)
 
 
 def _rows(asked: Asked, view: View, where: str = "", values: list[object] | None = None) -> list[tuple[Any, ...]]:
