@@ -23,14 +23,14 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Denied
 from ray_history.archive.event_files import encode_events
-from ray_history.archive.layout import Cluster
-from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings, Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.history.building import Cancelled, Counts
 from ray_history.history.tables import Tables
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer, Progress, Stop
-from tests.captured import captured
+from tests.captured import captured, write_archive
 from tests.history.rebuilt import NODE, Event, Rebuilt, lifecycle, task, task_id
 
 CLUSTER = Cluster("ns", "demo")
@@ -430,3 +430,17 @@ def test_after_a_kill_in_the_middle_of_a_build_the_session_opens(local: Store, o
     rows, _ = open_in(local, "here")
     assert leftovers(tmp_path / "here") == []
     assert rows == afresh(local, open_in)
+
+
+def test_an_index_made_by_other_rules_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    (session,) = read_catalog(store).sessions
+    stages: list[str] = []
+    for rules in ("older", "newer"):
+        monkeypatch.setattr("ray_history.index.opening.meaning", lambda rules=rules: rules)
+        stages.clear()
+        indexer = Indexer(store, Cache(tmp_path / "cache", 1 << 30))
+        with indexer.open(session, lambda progress: stages.append(progress.stage)) as opened:
+            assert opened.manifest.meaning == rules
+        assert "reading events" in stages

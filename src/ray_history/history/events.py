@@ -7,7 +7,10 @@ are not in the tree cost nothing and harm nothing; the bodies of the rare event 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from functools import cache
+from importlib import resources
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -163,6 +166,13 @@ def _type(shape: Shape) -> str:
     if isinstance(shape, list):
         return _type(shape[0]) + "[]"
     return "STRUCT(" + ", ".join(f'"{name}" {_type(field)}' for name, field in shape.items()) + ")"
+
+
+@cache
+def meaning() -> str:
+    """A digest of what is read from events and how tables are made of it: tables made by other rules are not ours."""
+    texts = sorted(file.read_text() for file in resources.files("ray_history.history.sql").iterdir() if file.is_file())
+    return hashlib.blake2b("\0".join([columns(), *texts]).encode(), digest_size=16).hexdigest()
 
 
 def rare_payload() -> str:

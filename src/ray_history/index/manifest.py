@@ -70,6 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """The session's name."""
     sources: list[SourceFile]
+    meaning: str = ""
+    """By which rules the tables were made."""
     other_sources: str
     """Digest over the listing of everything else it was built from."""
     files: list[IndexFile]

@@ -26,6 +26,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.session_files import EventFile, SessionFiles, list_session
 from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.history.building import Builder, Cancelled, Limits, Unreadable
+from ray_history.history.events import meaning
 
 from .cache import Cache, Entry, Opened
 from .documents import is_source_log, write_documents
@@ -118,7 +119,7 @@ class Sources:
 
     def extends(self, manifest: Manifest) -> bool:
         """Whether all that the index was made of still stands, so that only the rest need be read."""
-        return set(manifest.sources) <= set(self.events)
+        return manifest.meaning == meaning() and set(manifest.sources) <= set(self.events)
 
     def beyond(self, manifest: Manifest | None) -> Sequence[EventFile]:
         known = set() if manifest is None else {source.key for source in manifest.sources}
@@ -142,7 +143,7 @@ def _source(info: ObjectInfo) -> SourceFile:
 
 def _digest(objects: Sequence[ObjectInfo]) -> str:
     told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for info in objects)
-    return hashlib.blake2b("".join(told).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("".join([meaning(), *told]).encode(), digest_size=16).hexdigest()
 
 
 @dataclass
@@ -281,6 +282,7 @@ class _Opening:
             version=VERSION,
             session=self.session.name,
             sources=list(self.sources.events),
+            meaning=meaning(),
             other_sources=self.sources.others,
             files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
             rows={},

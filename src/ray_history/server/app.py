@@ -37,6 +37,7 @@ from . import (
     timeline,
 )
 from .addressing import Addressing, SessionCatalog
+from .answer_cache import AnswerCache
 from .answers import Refused, plain_json, refusal
 from .frontend import Frontends
 from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
@@ -46,6 +47,9 @@ from .plumbing import Plumbing
 from .sessions import Sessions
 
 journal = logging.getLogger(__name__)
+
+_ANSWERS = 128 << 20
+"""Bytes of answers kept per process."""
 
 HANDLERS: dict[str, Handler] = {
     **summaries.HANDLERS,
@@ -127,6 +131,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
 
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
+    answers = AnswerCache(_ANSWERS)
+
     def page(asked: Asked) -> Response:
         return frontends.page(asked.open.facts.get("ray_version"), asked.query.get("dashboard"))
 
@@ -139,9 +145,12 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     return [
         route("/_status", about.Status(sessions)),
         Route("/openapi.json", _described),
-        *(route(path, SessionEndpoint(sessions, handler, redact)) for path, handler in _both_ways(HANDLERS.items())),
-        route("/", SessionEndpoint(sessions, page, redact)),
-        route("/api/{rest:path}", SessionEndpoint(sessions, polled.anything_polled, redact)),
+        *(
+            route(path, SessionEndpoint(sessions, handler, redact, answers))
+            for path, handler in _both_ways(HANDLERS.items())
+        ),
+        route("/", SessionEndpoint(sessions, page, redact, answers)),
+        route("/api/{rest:path}", SessionEndpoint(sessions, polled.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]
 

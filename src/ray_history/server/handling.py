@@ -17,6 +17,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
 from ray_history.history.tables import Tables, View
 
+from .answer_cache import AnswerCache
 from .answers import Refused, refusal
 from .asking import boolean, moment
 from .sessions import OpenSession, Sessions
@@ -62,6 +63,7 @@ class SessionEndpoint:
     sessions: Sessions
     handler: Handler
     redact: bool
+    answers: AnswerCache
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -79,6 +81,10 @@ class SessionEndpoint:
                 if tag and tag in request.headers.get("if-none-match", ""):
                     await Response(status_code=304, headers={"ETag": tag})(scope, receive, send)
                     return
+                kept = self.answers.get(tag) if tag else None
+                if kept is not None:
+                    await kept(scope, receive, send)
+                    return
                 view = opened.view(
                     moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
                 )
@@ -90,6 +96,8 @@ class SessionEndpoint:
             if tag and response.status_code == 200:
                 response.headers.setdefault("ETag", tag)
                 response.headers.setdefault("Cache-Control", "no-cache")
+                if request.method == "GET":
+                    self.answers.keep(tag, response)
             await response(scope, receive, send)
         finally:
             self.sessions.release(opened)

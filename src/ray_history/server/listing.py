@@ -12,15 +12,16 @@ from functools import partial
 
 import msgspec
 from starlette.datastructures import QueryParams
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from ray_history.history.rows import row
 
-from .answers import Refused, streamed_json
+from .answers import JSON, Refused
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
 from .redaction import redacted
 
+_COUNTS_KEPT = 1000
 _AT_ONCE = 20_000
 """Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
 ALIASES = {"task_type": "type", "task_name": "name"}
@@ -94,33 +95,55 @@ def list_rows(asked: Asked, table: str) -> Response:
     detail = boolean(query, "detail", default=False)
     rows = tables.source(table, asked.view)
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
-        rows = f"(from {rows} where type <> 'DRIVER_TASK')"
+        rows = f"(from {rows} where not is_driver)"
     asked_for = filters(query, ALIASES)
     where, values = conditions(listing, asked_for)
-    at_source, at_source_values = conditions(listing, [each for each in asked_for if each.key in listing.at_source])
-    ((total, filtered),) = tables.rows(
-        f"select count(*) filter ({at_source or 'true'}), count(*) filter ({where or 'true'}) from {rows}",
-        [*at_source_values, *values],
-    )
-    sql = f"select {row(table, detail=detail, redact=asked.redact)} from {rows}"
+    total, filtered = _counted(asked, rows, listing, asked_for)
+    sql = f"select encode({row(table, detail=detail, redact=asked.redact)}) from {rows}"
     if where:
         sql += f" where {where}"
     sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
 
     warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
 
-    def parts() -> Iterator[str]:
-        yield '{"result": true, "msg": "", "data": {"result": {'
-        yield f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
-        separator = ""
-        pages = [tables.fetch(sql, values)] if limit <= _AT_ONCE else tables.stream(sql, values)
-        for page in pages:
-            for (text,) in page:
-                yield separator + (_hidden(text) if table == "jobs" and asked.redact else text)
-                separator = ", "
-        yield f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
+    head = (
+        '{"result": true, "msg": "", "data": {"result": {'
+        f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
+    )
+    tail = f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
+    hide = _hidden if table == "jobs" and asked.redact else bytes
+    if limit <= _AT_ONCE:
+        texts = b", ".join([hide(text) for (text,) in tables.fetch(sql, values)])
+        return Response(b"%b%b%b" % (head.encode(), texts, tail.encode()), media_type=JSON)
 
-    return streamed_json(parts())
+    def parts() -> Iterator[bytes]:
+        yield head.encode()
+        separator = b""
+        for page in tables.stream(sql, values):
+            yield separator + b", ".join([hide(text) for (text,) in page])
+            separator = b", "
+        yield tail.encode()
+
+    return StreamingResponse(parts(), media_type=JSON)
+
+
+def _counted(asked: Asked, rows: str, listing: Listing, asked_for: list[Filter]) -> tuple[int, int]:
+    """Rows before and after filters. Conditions stand in `where`, so that Parquet's statistics spare most work."""
+    key = (rows, tuple(asked_for))
+    known = asked.open.counts.get(key)
+    if known is None:
+        at_source = [each for each in asked_for if each.key in listing.at_source]
+        total = _count(asked, rows, *conditions(listing, at_source))
+        filtered = total if at_source == asked_for else _count(asked, rows, *conditions(listing, asked_for))
+        known = total, filtered
+        if len(asked.open.counts) < _COUNTS_KEPT:
+            asked.open.counts[key] = known
+    return known
+
+
+def _count(asked: Asked, rows: str, where: str, values: list[object]) -> int:
+    ((number,),) = asked.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
+    return int(number)
 
 
 def conditions(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]]:
@@ -177,9 +200,9 @@ def _flag(condition: Filter) -> bool:
     )
 
 
-def _hidden(text: str) -> str:
+def _hidden(text: bytes) -> bytes:
     """A job's entrypoint, message and metadata are free text: whatever looks like a secret in them is hidden too."""
-    return msgspec.json.encode(redacted(msgspec.json.decode(text))).decode()
+    return msgspec.json.encode(redacted(msgspec.json.decode(text)))
 
 
 def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:

@@ -50,6 +50,8 @@ class OpenSession:
     checked: float
     users: int = 0
     retired: bool = False
+    counts: dict[object, tuple[int, int]] = field(default_factory=dict)
+    """Numbers of rows, by what was counted: they cost as much as the rows on a large session."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -161,13 +163,27 @@ class Sessions:
             work.progress = progress
 
         try:
-            self._put(self._made(session, report, work.stop))
+            if not self._is_unchanged(session, report, work.stop):
+                self._put(self._made(session, report, work.stop))
         except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait are told
             self._done(session)
             work.future.set_exception(error)
         else:
             self._done(session)
             work.future.set_result(None)
+
+    def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
+        """Whether the session is open and the archive holds nothing newer; then only its end may have come."""
+        with self._lock:
+            standing = self._open.get(session)
+        if standing is None:
+            return False
+        with self.indexer.open(session, report, stop) as newest:
+            if newest.manifest != standing.opened.manifest:
+                return False
+        standing.files = list_session(self.indexer.store, session)
+        standing.ended_ns = _end(standing.facts, standing.files, time.time())
+        return True
 
     def _done(self, session: Session) -> None:
         with self._lock:

@@ -107,6 +107,8 @@ select
     -- Not the user's: supervisors of submitted jobs, and what polling the dashboard makes its actors do.
     coalesce(regexp_matches(func_or_class_name, '^(JobSupervisor[.]|_StatsActor[.]get_datasets$|TrainStateActor[.]get_train_run)'), false)
         as is_internal,
+    -- Row groups without any are told by their statistics, so that leaving drivers out costs nothing.
+    coalesce(type, implied_type(task_id)) = 'DRIVER_TASK' as is_driver,
     -- What told_tasks.sql needs to take the judgement back.
     is_defined,
     is_implied,

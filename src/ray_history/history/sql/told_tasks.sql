@@ -1,6 +1,6 @@
 -- Judged rows as they were before the judgement, ready to be merged with rows of new events.
 select
-    * exclude (state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_defined, is_implied, is_forced, told_name)
+    * exclude (state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_driver, is_defined, is_implied, is_forced, told_name)
     replace (
         told_name as name,
         nullif(job_id, right(task_id, 8)) as job_id,
