@@ -28,6 +28,8 @@ def options() -> list[str]:
 def variables() -> list[str]:
     pattern = re.compile(r'(?:env|environ)(?:\.get\(|\[)"([A-Z][A-Z0-9_]+)"|pick\("\w+", "([A-Z0-9_]+)"\)')
     read = {a or b for path in SOURCES for a, b in pattern.findall(path.read_text())}
+    commands: list[click.Command] = [command, *command.commands.values()]
+    read |= {p.envvar for each in commands for p in each.params if isinstance(p.envvar, str)}
     return sorted(read | {setting.variable for setting in SETTINGS})
 
 

@@ -264,11 +264,7 @@ class Builder:
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
             create temp table ended_job as  -- all drivers: a submission may have started several
             select hex_id(body->>'jobId', 4) as job_id, min(instant(step->>'timestamp')) as end_ns
-            from (
-                select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-                from rare_event
-                where event_type = 'DRIVER_JOB_LIFECYCLE_EVENT'
-            )
+            from steps('DRIVER_JOB_LIFECYCLE_EVENT')
             where step->>'state' = 'FINISHED'
             group by all;
             """

@@ -29,11 +29,7 @@ transition as (
         said(step->>'reprName') as repr_name,
         step->>'restartReason' as restart_reason,
         step->'deathCause' as death_cause
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'ACTOR_LIFECYCLE_EVENT'
-    )
+    from steps('ACTOR_LIFECYCLE_EVENT')
     where at_ns <= moment
 ),
 ranked as (

@@ -18,11 +18,7 @@ life as (
         hex_id(body->>'jobId', 4) as job_id,
         min(instant(step->>'timestamp')) filter (step->>'state' = 'CREATED') as start_ns,
         min(instant(step->>'timestamp')) filter (step->>'state' = 'FINISHED') as end_ns
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'DRIVER_JOB_LIFECYCLE_EVENT'
-    )
+    from steps('DRIVER_JOB_LIFECYCLE_EVENT')
     where instant(step->>'timestamp') <= moment
     group by all
 ),
@@ -51,11 +47,7 @@ sighting as (
         said(step->>'driverAgentHttpAddress') as driver_agent_http_address,
         hex_id(step->>'driverNodeId', 28) as driver_node_id,
         whole(step->>'driverExitCode') as driver_exit_code
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'SUBMISSION_JOB_LIFECYCLE_EVENT'
-    )
+    from steps('SUBMISSION_JOB_LIFECYCLE_EVENT')
     union all by name
     select
         body->>'submissionId' as submission_id,

@@ -23,11 +23,7 @@ transition as (
         said(step->>'$.deathInfo.reason') as reason,
         said(step->>'$.deathInfo.reasonMessage') as reason_message,
         step->>'aliveSubState' as sub_state
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'NODE_LIFECYCLE_EVENT'
-    )
+    from steps('NODE_LIFECYCLE_EVENT')
     where at_ns <= moment
 ),
 life as (

@@ -21,11 +21,7 @@ life as (
         ) as step,
         max(instant(step->>'timestamp')) as changed_ns,
         latest(nullif((step->'bundlePlacements')::varchar, '[]'), instant(step->>'timestamp')) as placements
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'PLACEMENT_GROUP_LIFECYCLE_EVENT'
-    )
+    from steps('PLACEMENT_GROUP_LIFECYCLE_EVENT')
     where instant(step->>'timestamp') <= moment
     group by all
 ),

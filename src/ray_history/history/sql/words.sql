@@ -47,6 +47,12 @@ create or replace macro by_then(at_ns, moment) as coalesce(at_ns <= moment, true
 create or replace macro latest(value, at_ns) as arg_max(value, (at_ns, value)) filter (value is not null);
 create or replace macro earliest(value, at_ns) as arg_min(value, (at_ns, value)) filter (value is not null);
 
+-- The state transitions that events of a type tell, one by one.
+create or replace macro steps(kind) as table
+    select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
+    from rare_event
+    where event_type = kind;
+
 -- The rows of a state API listing that the collector polled; the detailed one if there are several.
 create or replace macro listed_rows(kind) as table
     select unnest(from_json(body->'$.data.result.result', '["JSON"]')) as row

@@ -21,11 +21,7 @@ transition as (
         millis(step->>'endTimeMs') as end_ms,
         step->>'$.deathInfo.exitType' as exit_type,
         step->>'$.deathInfo.exitDetail' as exit_detail
-    from (
-        select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
-        from rare_event
-        where event_type = 'WORKER_LIFECYCLE_EVENT'
-    )
+    from steps('WORKER_LIFECYCLE_EVENT')
     where at_ns <= moment
 ),
 life as (
