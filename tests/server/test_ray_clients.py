@@ -73,6 +73,7 @@ def test_ray_job_knows_the_jobs(address: str) -> None:
     assert "SUCCEEDED" in ray("job", "status", "fx-core", "--address", address).upper()
     driver = captured().logs[next(place for place in captured().logs if place[1] == "job-driver-fx-env.log")].decode()
     assert driver.strip().splitlines()[-1] in ray("job", "logs", "fx-env", "--address", address)
+    assert driver.strip().splitlines()[-1] in ray("job", "logs", "fx-env", "--follow", "--address", address)
 
 
 def test_rays_python_clients(address: str) -> None:

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
@@ -41,6 +41,7 @@ from .answer_cache import AnswerCache
 from .answers import Refused, plain_json, refusal
 from .frontend import Frontends
 from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
+from .job_tail import JobTail
 from .metrics import metrics
 from .openapi import document
 from .plumbing import Plumbing
@@ -145,6 +146,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     return [
         route("/_status", about.Status(sessions)),
         Route("/openapi.json", _described),
+        WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers))
             for path, handler in _both_ways(HANDLERS.items())

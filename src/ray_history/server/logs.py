@@ -412,6 +412,14 @@ def _found_again(files: SessionFiles, logs: LogFiles, file: LogFile) -> tuple[Lo
 
 def job_logs(asked: Asked) -> Response:
     """What a submitted job's driver printed, all of it, as a JSON string."""
+    try:
+        return StreamingResponse(_as_json(job_log(asked)), media_type=JSON)
+    except Refused as refused:  # Ray says these two as plain text
+        return PlainTextResponse(refused.message, refused.status)
+
+
+def job_log(asked: Asked) -> Iterator[bytes]:
+    """The log of a submitted job's driver; empty if it wrote none."""
     job = asked.part("job_or_submission_id")
     rows = asked.tables.rows(
         f"select submission_id from {asked.tables.source('jobs', asked.view)} "
@@ -420,14 +428,13 @@ def job_logs(asked: Asked) -> Response:
     )
     submission = rows[0][0] if rows else job
     if not submission:
-        return PlainTextResponse("Can only get logs of submission type jobs", 400)
-    pieces: Iterator[bytes] = iter(())
+        raise Refused(400, "Can only get logs of submission type jobs")
     try:
-        pieces = _pieces(asked, Target(submission_file(asked, submission)), lines=-1)
+        return _pieces(asked, Target(submission_file(asked, submission)), lines=-1)
     except Refused:
         if not rows:
-            return PlainTextResponse(f"Job {job[:200]} does not exist", 404)
-    return StreamingResponse(_as_json(pieces), media_type=JSON)
+            raise Refused(404, f"Job {job[:200]} does not exist") from None
+        return iter(())
 
 
 def _as_json(pieces: Iterator[bytes]) -> Iterator[bytes]:
