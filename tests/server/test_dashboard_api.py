@@ -20,7 +20,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import actors, app, cluster_events, cluster_status, jobs, nodes, polled
+from ray_history.server import actors, app, cluster_events, cluster_status, jobs, libraries, nodes, small_answers
 from ray_history.server.app import Choices
 from ray_history.server.redaction import HIDDEN, is_secret, redacted
 from tests.captured import captured, write_archive
@@ -34,7 +34,7 @@ DEAD_ACTOR = "2b9c3fc99d07c52063bfa5d504000000"
 SECRET = "hunter2-never-shown"
 OLD = 1_700_000_000
 
-MODULES = (actors, cluster_events, cluster_status, jobs, nodes, polled)
+MODULES = (actors, cluster_events, cluster_status, jobs, libraries, nodes, small_answers)
 FAILS_IN_RAY_TOO = ("/api/grafana_health", "/api/prometheus_health")
 """Ray answers 500 when there is no Grafana, and its frontend expects that."""
 
@@ -421,7 +421,7 @@ def test_serve_s_applications_can_be_chosen_by_their_source(server: Served) -> N
 
 
 def test_whatever_else_was_polled_is_answered(archive: tuple[Store, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(app.HANDLERS, "/api/{rest:path}", polled.anything_polled)
+    monkeypatch.setitem(app.HANDLERS, "/api/{rest:path}", small_answers.anything_polled)
     with served(*archive) as server:
         assert ask(server, "secretive", "/api/custom/thing?x=1").json == {"api_key": HIDDEN, "fine": 1}
         answer = ask(server, "secretive", "/api/v0/nothing/such?x=1")

@@ -29,10 +29,11 @@ from . import (
     cluster_events,
     cluster_status,
     jobs,
+    libraries,
     listing,
     logs,
     nodes,
-    polled,
+    small_answers,
     summaries,
     timeline,
 )
@@ -62,7 +63,8 @@ HANDLERS: dict[str, Handler] = {
     **jobs.HANDLERS,
     **cluster_events.HANDLERS,
     **cluster_status.HANDLERS,
-    **polled.HANDLERS,
+    **libraries.HANDLERS,
+    **small_answers.HANDLERS,
     **about.HANDLERS,
 }
 """Every path of a session's dashboard that is answered from the session."""
@@ -152,7 +154,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
             for path, handler in _both_ways(HANDLERS.items())
         ),
         route("/", SessionEndpoint(sessions, page, redact, answers)),
-        route("/api/{rest:path}", SessionEndpoint(sessions, polled.anything_polled, redact, answers)),
+        route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]
 
