@@ -443,4 +443,5 @@ def test_an_index_made_by_other_rules_is_built_again(tmp_path: Path, monkeypatch
         indexer = Indexer(store, Cache(tmp_path / "cache", 1 << 30))
         with indexer.open(session, lambda progress: stages.append(progress.stage)) as opened:
             assert opened.manifest.meaning == rules
+            assert (opened.manifest.rows["actors"], opened.manifest.rows["nodes"]) == (36, 2)
         assert "reading events" in stages

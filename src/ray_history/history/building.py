@@ -97,8 +97,12 @@ def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
 
 
 def observed_tasks(directory: Path) -> str:
-    """SQL: all rows of tasks in a directory; those of the delta hide the older ones of the same attempt."""
-    base, delta = directory / "tasks.parquet", directory / "tasks_delta.parquet"
+    """SQL: all rows of tasks in a directory."""
+    return _with_delta(directory / "tasks.parquet", directory / "tasks_delta.parquet")
+
+
+def _with_delta(base: Path, delta: Path) -> str:
+    """SQL: rows of both files; those of the delta, if there is one, hide the older ones of the same attempt."""
     if not delta.exists():
         return f"from read_parquet({text(base)})"
     return f"""
@@ -232,6 +236,11 @@ class Builder:
         names = [column[0] for column in facts.description or ()]
         return dict(zip(names, cast("tuple[Any, ...]", facts.fetchone()), strict=True))
 
+    def row_counts(self) -> dict[str, int]:
+        """Rows of each table, once they are written."""
+        files = sorted(self._directory.glob("*.parquet"))
+        return {file.stem: self._rows(f"select count(*) from read_parquet({text(file)})")[0][0] for file in files}
+
     def _make_small_tables(self) -> None:
         if self._base is not None:
             self._run(f"insert into rare_event from read_parquet({text(self._base / 'rare_events.parquet')})")
@@ -337,12 +346,7 @@ class Builder:
 
     def _compact(self, base: Path) -> None:
         delta = self._directory / "tasks_delta.parquet"
-        rows = f"""
-            select base.* from read_parquet({text(base / "tasks.parquet")}) as base
-            anti join read_parquet({text(delta)}) as delta using (task_id, attempt_number)
-            union all by name
-            from read_parquet({text(delta)})
-            """
+        rows = _with_delta(base / "tasks.parquet", delta)
         self._run(f"copy ({rows}) to {text(self._directory / 'tasks.parquet')} {_TASKS_PARQUET}")
         delta.unlink()
 

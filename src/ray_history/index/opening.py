@@ -267,10 +267,17 @@ class _Opening:
             with self.indexer.turns.turn():
                 builder.add_documents(documents)
                 facts = builder.finish()
-        return self._manifest(directory, upon, builder, problems, facts)
+            rows = builder.row_counts()
+        return self._manifest(directory, upon, builder, problems, facts, rows)
 
     def _manifest(
-        self, directory: Path, upon: Manifest | None, builder: Builder, problems: list[str], facts: dict[str, object]
+        self,
+        directory: Path,
+        upon: Manifest | None,
+        builder: Builder,
+        problems: list[str],
+        facts: dict[str, object],
+        rows: dict[str, int],
     ) -> Manifest:
         events = dict(upon.events) if upon else {}
         for name, number in builder.counts.by_type.items():
@@ -285,7 +292,7 @@ class _Opening:
             meaning=meaning(),
             other_sources=self.sources.others,
             files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
-            rows={},
+            rows=rows,
             events=events,
             problems=[*earlier, *problems][:MAX_PROBLEMS],
             problem_count=len(problems) + (upon.problem_count if upon else 0),
