@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import ray
 from ray.exceptions import RayError
+from ray.util.state import get_actor
 
 
 @ray.remote(num_cpus=0.01)
@@ -133,5 +134,11 @@ time.sleep(0.5)
 ray.kill(sleeper)
 for call in (*calls, pending):
     swallow(call)
+lonely_id = lonely._actor_id.hex()
 del lonely, threaded
+for _ in range(100):
+    state = get_actor(lonely_id)
+    if state is not None and state.state == "DEAD":
+        break
+    time.sleep(0.2)
 time.sleep(1.5)  # all have reported
