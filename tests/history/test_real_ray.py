@@ -12,13 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,26 +29,27 @@ from ray_history.history.tables import LAST, Tables, View
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from tests.collector.collector_process import CollectorProcess
-from tests.parts.ray_cluster import RayCluster
+from tests.history.living import (
+    ENDED,
+    KEYS,
+    WORKLOADS,
+    Row,
+    Rows,
+    differences,
+    has_status,
+    keyed,
+    listings,
+    post,
+    submit,
+    until,
+    wait_for_last_events,
+)
+from tests.parts.ray_cluster import RayCluster, plain_environment
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
 
-WORKLOADS = Path(__file__).with_name("workloads")
-Row = dict[str, Any]
-Rows = dict[str, Row]
-"""By the key of each row."""
-
-KEYS = {
-    "tasks": ("task_id", "attempt_number"),
-    "actors": ("actor_id",),
-    "nodes": ("node_id",),
-    "workers": ("worker_id",),
-    "jobs": ("submission_id", "job_id"),
-    "placement_groups": ("placement_group_id",),
-}
 POLL_SECONDS = 2
 STATUSES = {"tasks": "SUCCEEDED", "actors": "SUCCEEDED", "fails": "FAILED", "stopped": "STOPPED", "lives": "RUNNING"}
-ENDED = {"tasks": ("FINISHED", "FAILED"), "jobs": ("SUCCEEDED", "FAILED", "STOPPED")}
 
 
 @dataclass(frozen=True)
@@ -148,47 +147,6 @@ KNOWN = [
 ]
 
 
-def keyed(table: str, rows: list[Row]) -> Rows:
-    found = {"/".join(str(row[name]) for name in KEYS[table]): row for row in rows}
-    assert len(found) == len(rows), f"{table}: the same key twice"
-    return found
-
-
-def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert value, f"not in time: {what}"
-    return value
-
-
-def post(cluster: RayCluster, path: str, body: Row) -> Any:
-    request = urllib.request.Request(
-        cluster.dashboard + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
-def submit(cluster: RayCluster, workload: str, name: str) -> None:
-    """As `ray job submit --no-wait` does, without the seconds that its start takes."""
-    file = cluster.root / f"{name}.py"
-    file.write_text((WORKLOADS / f"{workload}.py").read_text())
-    body = {
-        "entrypoint": f"{sys.executable} {file}",
-        "submission_id": name,
-        "metadata": {"of": workload},
-        "runtime_env": {"env_vars": {"WORKLOAD": workload}},
-    }
-    post(cluster, "/api/jobs/", body)
-
-
-def has_status(cluster: RayCluster, name: str, wanted: str) -> bool:
-    status = cluster.get(f"/api/jobs/{name}")["status"]
-    assert status in (wanted, "PENDING", "RUNNING"), cluster.get(f"/api/jobs/{name}/logs")["logs"]
-    return bool(status == wanted)
-
-
 def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, str(WORKLOADS / "plain.py")],
@@ -200,31 +158,6 @@ def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def listings(cluster: RayCluster) -> dict[str, Rows]:
-    queries = {table: table for table in KEYS} | {"tasks": "tasks?exclude_driver=false"}
-    answers = {}
-    for table, query in queries.items():
-        more = "&" if "?" in query else "?"
-        found = cluster.get(f"/api/v0/{query}{more}detail=1&limit=10000")["data"]["result"]
-        assert not found["partial_failure_warning"]
-        assert found["total"] == len(found["result"])
-        answers[table] = keyed(table, found["result"])
-    return answers
-
-
-def differences(live: Rows, rebuilt: Rows) -> Iterator[tuple[str, str, Row, Row]]:
-    """Key, field and both rows of all that is not the same."""
-    for key in sorted(live.keys() | rebuilt.keys()):
-        if key not in rebuilt:
-            yield key, "live", live[key], {}
-        elif key not in live:
-            yield key, "rebuilt", {}, rebuilt[key]
-        else:
-            for field in sorted(live[key].keys() | rebuilt[key].keys()):
-                if live[key].get(field, "<none>") != rebuilt[key].get(field, "<none>"):
-                    yield key, field, live[key], rebuilt[key]
 
 
 def unexplained(lived: Lived, table: str, rebuilt: Rows, known: list[Known]) -> list[str]:
@@ -258,17 +191,6 @@ def quiet(cluster: RayCluster) -> dict[str, Rows]:
     return now
 
 
-def wait_for_last_events(collector: CollectorProcess) -> None:
-    """Until nothing more comes from the node: what is still in Ray's buffers when it dies is lost, but was shown."""
-    received, before = -1, -2
-    deadline = time.monotonic() + 20
-    while received != before and time.monotonic() < deadline:
-        time.sleep(2)
-        sessions = collector.get("/v1/status")["sessions"].values()
-        before, received = received, sum(session["events"]["received"] for session in sessions)
-    assert received == before > 0
-
-
 def live_through_everything(
     cluster: RayCluster, head: CollectorProcess, east: CollectorProcess, doomed: CollectorProcess
 ) -> tuple[dict[str, Rows], str]:
@@ -288,7 +210,7 @@ def live_through_everything(
     os.kill(raylet, signal.SIGKILL)
     submit(cluster, "actors", "actors")
     run_driver(cluster, cluster.environment(head.port))
-    run_driver(cluster, {key: value for key, value in os.environ.items() if not key.startswith("RAY_")})
+    run_driver(cluster, plain_environment())
     silent = max(row["job_id"] for row in cluster.list("jobs") if row["type"] == "DRIVER")
     for name, wanted in STATUSES.items():
         until(partial(has_status, cluster, name, wanted), 60, f"job {name} is {wanted}")

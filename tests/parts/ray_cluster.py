@@ -30,6 +30,13 @@ QUIET_RAY = {
 }
 
 
+def plain_environment() -> dict[str, str]:
+    """Ours without what would steer Ray; a token in the home directory would make it ask for tokens."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "disabled"
+    }
+
+
 def ray_binary() -> str:
     found = Path(sysconfig.get_path("scripts")) / "ray"
     if not found.exists():
@@ -56,9 +63,8 @@ class RayCluster:
 
     def environment(self, events_port: int) -> dict[str, str]:
         """What every Ray process, drivers included, needs to export its events to that port."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         address = f"http://127.0.0.1:{events_port}/v1/events"
-        return {**inherited, **QUIET_RAY, "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": address}
+        return {**plain_environment(), **QUIET_RAY, "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": address}
 
     def start_head(self, events_port: int, *, cpus: int = 2, flags: Sequence[str] = ()) -> None:
         agent, client = free_ports(2)

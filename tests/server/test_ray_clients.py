@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
 from tests.captured import captured, write_archive
-from tests.parts.ray_cluster import RayCluster, ray_binary
+from tests.parts.ray_cluster import RayCluster, plain_environment, ray_binary
 from tests.server.serving import Served, served
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -39,9 +38,8 @@ def address(server: Served) -> str:
 
 
 def ray(*arguments: str) -> str:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     done = subprocess.run(
-        [ray_binary(), *arguments], env=clean, capture_output=True, text=True, timeout=90, check=False
+        [ray_binary(), *arguments], env=plain_environment(), capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
