@@ -31,8 +31,7 @@ bench: install
 	$(VENV)/python -m bench
 
 demo: install
-	$(VENV)/python -m tests.captured .parts/demo
-	$(VENV)/ray-history sessions --details --storage file://$(CURDIR)/.parts/demo
+	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)
 
 lock: install
 	$(VENV)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file requirements-dev.lock

@@ -249,6 +249,38 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
     run_server(settings)
 
 
+@ray_history.command()
+@click.option(
+    "--directory",
+    default="~/.cache/ray-history/demo",
+    show_default=True,
+    metavar="DIR",
+    help="Where everything of the demo is kept, so that the next start is quick.",
+)
+@click.option(
+    "--storage",
+    type=click.Choice(("file", "s3")),
+    envvar="DEMO_STORAGE",
+    default="file",
+    show_default=True,
+    help="Archive in a local directory, or on a real S3 server that is started for it. [env: DEMO_STORAGE]",
+)
+@click.option("--port", default=8080, show_default=True, help="Where the history server listens; another if taken.")
+@click.option("--fresh", is_flag=True, help="Forget the cluster of the last run and live through a new one.")
+@click.option("--small", is_flag=True, help="Fewer jobs: without Ray Data and Ray Serve.")
+def demo(directory: str, **choices: Any) -> None:
+    """Run a real Ray cluster, kill it, and show its dashboard afterwards.
+
+    Needs Ray: pip install 'ray-history[demo]'. Everything stays on this machine.
+    """
+    from .demo.run import CannotRun, Choices, run
+
+    try:
+        run(Choices(Path(directory).expanduser(), **choices))
+    except CannotRun as error:
+        raise click.ClickException(str(error)) from None
+
+
 @ray_history.group()
 def dashboard() -> None:
     """Versions of the Ray Dashboard's pages."""

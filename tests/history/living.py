@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,25 +40,8 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     return value
 
 
-def post(cluster: RayCluster, path: str, body: Row) -> Any:
-    request = urllib.request.Request(
-        cluster.dashboard + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
 def submit(cluster: RayCluster, workload: str, name: str, **variables: str) -> None:
-    """As `ray job submit --no-wait` does, without the seconds that its start takes."""
-    file = cluster.root / f"{name}.py"
-    file.write_text((WORKLOADS / f"{workload}.py").read_text())
-    body = {
-        "entrypoint": f"{sys.executable} {file}",
-        "submission_id": name,
-        "metadata": {"of": workload},
-        "runtime_env": {"env_vars": {"WORKLOAD": workload, **variables}},
-    }
-    post(cluster, "/api/jobs/", body)
+    cluster.submit_file(WORKLOADS / f"{workload}.py", name, {"WORKLOAD": workload, **variables}, {"of": workload})
 
 
 def has_status(cluster: RayCluster, name: str, wanted: str) -> bool:

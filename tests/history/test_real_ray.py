@@ -39,7 +39,6 @@ from tests.history.living import (
     has_status,
     keyed,
     listings,
-    post,
     submit,
     until,
     wait_for_last_events,
@@ -202,7 +201,7 @@ def live_through_everything(
     submit(cluster, "lives", "lives")
     submit(cluster, "leaves", "stopped")
     until((cluster.root / "stopped.ready").exists, 60, "job stopped is under way")
-    post(cluster, "/api/jobs/stopped/stop", {})
+    cluster.post("/api/jobs/stopped/stop", {})
     submit(cluster, "tasks", "tasks")
     until((cluster.root / "lives.ready").exists, 60, "job lives is under way")
     wait_for_last_events(doomed)

@@ -1,0 +1,5 @@
+"""`python -m ray_history`."""
+
+from .cli import main
+
+main()

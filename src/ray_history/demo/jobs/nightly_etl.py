@@ -1,0 +1,46 @@
+"""Nested tasks, some of which need a second try; ends well."""
+
+import random
+import time
+from pathlib import Path
+
+import ray
+
+SHARDS = 12
+
+
+@ray.remote(num_cpus=0.5)
+def extract(shard: int) -> list[int]:
+    print(f"reading shard {shard} of {SHARDS}")
+    time.sleep(0.2)
+    return random.Random(shard).sample(range(1000), 50)
+
+
+@ray.remote(num_cpus=0.5)
+def clean(rows: list[int]) -> list[int]:
+    time.sleep(0.1)
+    return [row for row in rows if row % 7]
+
+
+@ray.remote(num_cpus=0.5, max_retries=3, retry_exceptions=[ConnectionError])
+def load(shard: int, rows: list[int], scratch: str) -> int:
+    """Writes to a warehouse that refuses every third first try."""
+    tried = Path(scratch) / f"shard-{shard}.tried"
+    if shard % 3 == 0 and not tried.exists():
+        tried.touch()
+        raise ConnectionError(f"warehouse refused shard {shard}: 503 slow down")
+    print(f"shard {shard}: {len(rows)} rows loaded")
+    return len(rows)
+
+
+@ray.remote(num_cpus=0)
+def pipeline(shard: int, scratch: str) -> int:
+    loaded: int = ray.get(load.remote(shard, clean.remote(extract.remote(shard)), scratch))
+    return loaded
+
+
+ray.init()
+scratch = str(Path(__file__).parent)
+total = sum(ray.get([pipeline.remote(shard, scratch) for shard in range(SHARDS)]))
+print(f"nightly load done: {total} rows from {SHARDS} shards")
+time.sleep(1.5)  # all have reported

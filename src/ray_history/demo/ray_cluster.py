@@ -1,0 +1,205 @@
+"""A real Ray cluster on loopback: a head, more nodes, jobs, and deaths of every kind.
+
+Nothing here calls `ray stop`, which would end every cluster of the machine: processes are found by the cluster's own
+temporary directory, on their command line or in what they have open, and ended by their ids.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .processes import PartUnavailable, ProcessFailed, free_ports
+
+QUIET_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_ray_event": "true",
+    "RAY_enable_core_worker_ray_event_to_aggregator": "true",
+    "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES": "ALL",
+}
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours without what would steer Ray; a token in the home directory would make it ask for tokens."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "disabled"
+    }
+
+
+def ray_binary() -> str:
+    found = Path(sysconfig.get_path("scripts")) / "ray"
+    if not found.exists():
+        raise PartUnavailable("the program `ray` is not installed; pip install 'ray[default]'")
+    return str(found)
+
+
+class RayCluster:
+    """One cluster; `start_head` begins a session, and may be called again after the end of one."""
+
+    def __init__(self) -> None:
+        # Ray puts sockets below it, whose paths may be 107 bytes long at the most.
+        self.root = Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))
+        self._mark = f"RAY_HISTORY_DEMO={self.root}\0".encode()
+        self.gcs_port, self.dashboard_port = free_ports(2)
+        self.dashboard = f"http://127.0.0.1:{self.dashboard_port}"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.gcs_port}"
+
+    @property
+    def session(self) -> Path:
+        return (self.root / "session_latest").resolve(strict=True)
+
+    def environment(self, events_port: int) -> dict[str, str]:
+        """What every Ray process, drivers included, needs to export its events to that port."""
+        address = f"http://127.0.0.1:{events_port}/v1/events"
+        return {
+            **plain_environment(),
+            **QUIET_RAY,
+            "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": address,
+            "RAY_HISTORY_DEMO": str(self.root),
+        }
+
+    def start_head(self, events_port: int, *, cpus: int = 2, flags: Sequence[str] = ()) -> None:
+        agent, client = free_ports(2)
+        self._ray_start(
+            events_port,
+            "--head",
+            "--node-ip-address=127.0.0.1",
+            f"--port={self.gcs_port}",
+            f"--dashboard-port={self.dashboard_port}",
+            f"--dashboard-agent-listen-port={agent}",
+            f"--ray-client-server-port={client}",
+            f"--temp-dir={self.root}",
+            f"--num-cpus={cpus}",
+            *flags,
+        )
+
+    def start_node(self, events_port: int, *flags: str, cpus: int = 1) -> None:
+        (agent,) = free_ports(1)
+        self._ray_start(
+            events_port,
+            f"--address={self.address}",
+            f"--dashboard-agent-listen-port={agent}",
+            f"--num-cpus={cpus}",
+            *flags,
+        )
+
+    def _ray_start(self, events_port: int, *arguments: str) -> None:
+        command = [
+            ray_binary(),
+            "start",
+            *arguments,
+            "--object-store-memory=100000000",
+            "--min-worker-port=0",
+            "--max-worker-port=0",
+            "--disable-usage-stats",
+        ]
+        done = subprocess.run(
+            command, env=self.environment(events_port), capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            raise ProcessFailed(f"ray start failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def get(self, path: str) -> Any:
+        """What the live dashboard answers."""
+        with urllib.request.urlopen(self.dashboard + path, timeout=30) as answer:
+            return json.load(answer)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """What the live dashboard answers to a request with a body."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.dashboard + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def list(self, resource: str) -> list[dict[str, Any]]:
+        """All rows of a resource of the live state API."""
+        rows: list[dict[str, Any]] = self.get(f"/api/v0/{resource}?detail=1&limit=10000")["data"]["result"]["result"]
+        return rows
+
+    def submit_file(self, script: Path, name: str, variables: dict[str, str], metadata: dict[str, str]) -> None:
+        """As `ray job submit --no-wait` does, without the seconds that its start takes."""
+        file = self.root / f"{name}.py"
+        file.write_text(script.read_text())
+        body = {
+            "entrypoint": f"{sys.executable} {file}",
+            "submission_id": name,
+            "metadata": metadata,
+            "runtime_env": {"env_vars": variables},
+        }
+        self.post("/api/jobs/", body)
+
+    def submit(self, script: str, events_port: int, *, submission_id: str, wait: bool = True) -> None:
+        """Run a driver script as a submitted job."""
+        file = self.root / f"{submission_id}.py"
+        file.write_text(script)
+        command = [ray_binary(), "job", "submit", f"--address={self.dashboard}", f"--submission-id={submission_id}"]
+        command += [] if wait else ["--no-wait"]
+        done = subprocess.run(
+            [*command, "--", sys.executable, str(file)],
+            env=self.environment(events_port),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        if done.returncode:
+            raise ProcessFailed(f"the job failed: {done.stdout[-3000:]}{done.stderr[-1000:]}")
+
+    def pids(self, word: str = "") -> Sequence[int]:
+        """Processes of this cluster whose command line holds the word.
+
+        Some hide theirs: their open files or their environment tell. Collectors beside it are none of its own.
+        """
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    files = [os.readlink(file) for file in (entry / "fd").iterdir()]
+                    environment = (entry / "environ").read_bytes()
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                except OSError:
+                    continue
+                ours = any(f"{self.root}/" in text for text in (line, *files)) or self._mark in environment
+                ours &= not any(name in line for name in ("ray-history", "ray_history"))
+                if ours and word in line and state != "Z":
+                    found.append(int(entry.name))
+        return found
+
+    def kill(self, word: str = "", number: signal.Signals = signal.SIGKILL) -> None:
+        """Signal them; when they are killed, until none is left: some are born while others die."""
+        deadline = time.monotonic() + 10
+        while (pids := self.pids(word)) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if number != signal.SIGKILL:
+                return
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """End the session as `ray stop` does: told first, killed after some seconds."""
+        self.kill(number=signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while self.pids() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self.kill()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.root, ignore_errors=True)
