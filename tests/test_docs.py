@@ -17,7 +17,7 @@ from ray_history.history.building import Builder, Limits
 
 ROOT = Path(__file__).parent.parent
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
-SOURCES = sorted(Path(ray_history.__file__).parent.rglob("*.py"))
+SOURCES = sorted(path for path in Path(ray_history.__file__).parent.rglob("*.py") if path.parent.name != "jobs")
 
 
 def options() -> list[str]:
