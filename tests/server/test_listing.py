@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from backports import zstd
 
+from ray_history.archive import layout
+from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
+from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, task, task_id
 from tests.server.serving import Answer, Served, served
 
+SECRET = "hunter2"
 S = f"/s/default/demo/{captured().session}"
 
 
@@ -188,3 +195,30 @@ def test_values_of_environment_variables_are_hidden_by_default(
             assert b"job-level" not in hidden
             assert b"<redacted>" not in shown
         assert b"job-level" in asked(server, "jobs", limit=1000, detail=1).body
+
+
+def test_secrets_in_free_text_are_hidden_wherever_they_stand(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    prefix = write_archive(store, Generation.C, Cluster("default", "demo"))
+    environment = json.dumps({"pip": [f"https://ci:{SECRET}@wheels.example/simple/"], "env_vars": {"A": SECRET}})
+    events = [
+        task(
+            task_id(1), taskName=f"run --api-key {SECRET}", serializedRuntimeEnv=environment, callSite=f"pwd='{SECRET}'"
+        ),
+        lifecycle(
+            task_id(1), ("RUNNING", 1), ("FAILED", 2), error=("TASK_EXECUTION_EXCEPTION", f"no such token: {SECRET}")
+        ),
+        actor(serializedRuntimeEnv=environment, name=f"password={SECRET}", reprName=f"Client(auth='{SECRET}')"),
+        actor_life(actor_step("ALIVE", 1)),
+    ]
+    store.put(layout.event_file_key(prefix, "f" * 56, "01000000", 2), encode_events(map(msgspec.json.encode, events)))
+    with (
+        served(store, tmp_path / "open", Choices(redact=False)) as careless,
+        served(store, tmp_path / "safe") as careful,
+    ):
+        for table, of in (("tasks", "task_id"), ("actors", "actor_id")):
+            (key,) = {row[of] for row in asked(careless, table, limit=1000, detail=1).rows if SECRET in json.dumps(row)}
+            for detail in (0, 1):
+                (row,) = asked(careful, table, (of, "=", key), detail=detail).rows
+                assert SECRET not in json.dumps(row)
+                assert "<redacted>" in row["name"]

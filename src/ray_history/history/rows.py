@@ -209,6 +209,14 @@ def row(table: str, *, detail: bool, redact: bool = False) -> str:
     return f"case when {_USUAL_TASK} then {_json_object(table, usual, redact=redact)} else {exact} end"
 
 
+def may_hold_secret(table: str, *, detail: bool) -> str:
+    """SQL: whether a row made with `redact` may still hold a secret in its free text; worth asking for tasks only."""
+    if table != "tasks":
+        return "true"
+    texts = ["name", *(["error_message", "call_site", "beside_variables(runtime_env)"] if detail else [])]
+    return f"may_hold_secret(concat_ws(' ', {', '.join(texts)}))"
+
+
 def _json_object(table: str, columns: list[Column], *, redact: bool) -> str:
     fields = []
     for column in columns:

@@ -6,7 +6,7 @@ case and know each column's type. Beyond Ray: any `limit`, `offset`, `sort` by a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 from starlette.responses import Response, StreamingResponse
 
-from ray_history.history.rows import row
+from ray_history.history.rows import may_hold_secret, row
 
 from .answers import JSON, Refused
 from .asking import Filter, boolean, filters, integer, one_of
@@ -99,7 +99,8 @@ def list_rows(asked: Asked, table: str) -> Response:
     asked_for = filters(query, ALIASES)
     where, values = conditions(listing, asked_for)
     total, filtered = _counted(asked, rows, listing, asked_for)
-    sql = f"select encode({row(table, detail=detail, redact=asked.redact)}) from {rows}"
+    suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
+    sql = f"select encode({row(table, detail=detail, redact=asked.redact)}), {suspect} from {rows}"
     if where:
         sql += f" where {where}"
     sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
@@ -111,16 +112,15 @@ def list_rows(asked: Asked, table: str) -> Response:
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
     )
     tail = f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
-    hide = _hidden if table == "jobs" and asked.redact else bytes
     if limit <= _AT_ONCE:
-        texts = b", ".join([hide(text) for (text,) in tables.fetch(sql, values)])
+        texts = _joined(tables.fetch(sql, values))
         return Response(b"%b%b%b" % (head.encode(), texts, tail.encode()), media_type=JSON)
 
     def parts() -> Iterator[bytes]:
         yield head.encode()
         separator = b""
         for page in tables.stream(sql, values):
-            yield separator + b", ".join([hide(text) for (text,) in page])
+            yield separator + _joined(page)
             separator = b", "
         yield tail.encode()
 
@@ -200,9 +200,11 @@ def _flag(condition: Filter) -> bool:
     )
 
 
-def _hidden(text: bytes) -> bytes:
-    """A job's entrypoint, message and metadata are free text: whatever looks like a secret in them is hidden too."""
-    return msgspec.json.encode(redacted(msgspec.json.decode(text)))
+def _joined(rows: Iterable[tuple[bytes, bool]]) -> bytes:
+    """Rows as JSON; free text of the suspect ones is looked through for what looks like a secret."""
+    return b", ".join(
+        [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
+    )
 
 
 def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
