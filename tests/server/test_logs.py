@@ -28,7 +28,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import logs
+from ray_history.server import log_following, log_listing, log_pieces
 from ray_history.server.answers import Refused
 from ray_history.server.log_targets import Target
 from tests.captured import TARBALL, captured, write_archive
@@ -355,7 +355,7 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
     except (ValueError, NotImplementedError, IndexError, AttributeError):  # pathlib's ways to refuse
         expected = set()
     try:
-        found = set(filter(logs._glob(pattern), every))
+        found = set(filter(log_listing.glob_test(pattern), every))
     except Refused:
         found = set()
     if ".." in pattern.split("/"):
@@ -364,13 +364,13 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_a_hostile_glob_costs_little() -> None:
-    fits = logs._glob("/".join(["**", "*a*a*a*a*a*a*a*a*b"] * 40))
+    fits = log_listing.glob_test("/".join(["**", "*a*a*a*a*a*a*a*a*b"] * 40))
     started = time.monotonic()
     for _ in range(100):
         assert not fits("/".join(["a" * 100] * 40))
     assert time.monotonic() - started < 5
     with pytest.raises(Refused):
-        logs._glob("*" * 1001)
+        log_listing.glob_test("*" * 1001)
 
 
 # Names
@@ -469,12 +469,12 @@ def test_bytes_pass_as_they_are(asked: Client) -> None:
 
 
 def test_colours_are_removed_wherever_a_block_ends(asked: Client) -> None:
-    plain = logs._ANSI.sub(b"", COLOURS)
+    plain = log_pieces.ANSI.sub(b"", COLOURS)
     answer = asked.file(node_id=HEAD, filename="colours.log", lines=-1, filter_ansi_code="true")
     assert answer.content == plain
     for size in (1, 2, 3, 5, 7):
         pieces = (COLOURS[start : start + size] for start in range(0, 4000, size))
-        assert b"".join(logs._uncoloured(pieces)) == logs._ANSI.sub(b"", COLOURS[: -(-4000 // size) * size])
+        assert b"".join(log_pieces.uncoloured(pieces)) == log_pieces.ANSI.sub(b"", COLOURS[: -(-4000 // size) * size])
 
 
 def test_a_huge_log_is_tailed_at_once_and_sent_with_little_memory(asked: Client) -> None:
@@ -566,8 +566,8 @@ def say(store: Store, **ledger: Any) -> None:
 
 @pytest.fixture
 def growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
-    monkeypatch.setattr(logs, "POLL", 0.05)
-    monkeypatch.setattr(logs, "_LEDGER_POLL", 0.1)
+    monkeypatch.setattr(log_following, "POLL", 0.05)
+    monkeypatch.setattr(log_following, "_LEDGER_POLL", 0.1)
     store = open_store(DirectorySettings(tmp_path / "archive"))
     store.check(create=True)
     node = Node(tmp_path / "node", store)
@@ -635,7 +635,7 @@ def test_a_collector_that_falls_silent_ends_what_is_followed(growing: Growing) -
 def test_there_are_only_so_many_followers_and_who_leaves_makes_room(
     growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_followers", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(log_following, "_followers", threading.BoundedSemaphore(1))
     with growing.followed(filename="raylet.out", lines=1) as read:
         read(8)
         status, message = growing.client.refused("/api/v0/logs/stream", node_id=NODE, filename="raylet.out")
@@ -667,7 +667,7 @@ def test_following_reads_only_what_is_new(tmp_path: Path) -> None:
     store: Any = node.store
     files = list_session(store, Session(CLUSTER, SESSION, 0))
     found = files.logs(store)
-    follower = logs.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=1)
+    follower = log_following.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=1)
     assert follower.next_piece() == b"line 19\n"
     node.write("raylet.out", b"more\n")
     node.interval()
@@ -688,7 +688,7 @@ def test_a_follower_bears_an_archive_that_cannot_be_reached_for_a_while(
     store: Any = node.store
     files = list_session(store, Session(CLUSTER, SESSION, 0))
     found = files.logs(store)
-    follower = logs.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=-1)
+    follower = log_following.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=-1)
     assert follower.next_piece() == b"one\n"
     node.write("raylet.out", b"two\n")
     node.interval()
@@ -699,13 +699,13 @@ def test_a_follower_bears_an_archive_that_cannot_be_reached_for_a_while(
     node.write("raylet.out", b"last\n")
     node.interval()
     say(node.real_store, ended="graceful")
-    monkeypatch.setattr(logs, "_LEDGER_POLL", 0)
+    monkeypatch.setattr(log_following, "_LEDGER_POLL", 0)
     with node.failing(lambda asked, _key: asked == "list"):
         assert follower.next_piece() == b""
     assert follower.next_piece() == b"last\n"
     assert follower.next_piece() is None
-    impatient = logs.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=0)
-    monkeypatch.setattr(logs, "_PATIENCE", 0)
+    impatient = log_following.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=0)
+    monkeypatch.setattr(log_following, "_PATIENCE", 0)
     with node.failing(lambda asked, _key: asked == "list"), pytest.raises(Unreachable):
         impatient.next_piece()
     node.shipper.close()
