@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores.interface import chunks_of
-from ray_history.collector import log_shipping, log_wholes
+from ray_history.collector import log_bundles, log_shipping, log_wholes
 from ray_history.collector.destination import Destination
 from ray_history.collector.log_shipping import LogShipper
 from ray_history.collector.log_tree import Descriptors
@@ -637,6 +637,46 @@ def test_uploads_stay_near_the_bytes_that_were_written(node: Node) -> None:
     assert node.store.sent <= 1.6 * counters.bytes_written
 
 
+def test_a_session_of_weeks_has_few_bundles_and_every_byte(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_bundles.Bundles, "many", 8)
+    monkeypatch.setattr(log_bundles.Bundles, "grace", 0.0)
+    written = {"raylet.out": b"", "worker-1.err": b""}
+    most = 0
+    for number in range(300):
+        name = "raylet.out" if number % 3 else "worker-1.err"
+        line = b"line %d of %s\n" % (number, name.encode())
+        node.write(name, line)
+        written[name] += line
+        node.shipper.scan()
+        node.shipper.ship_tails()
+        node.shipper.ship_settled()
+        most = max(most, len(node.bundles()))
+    assert most <= 24
+    assert {name: node.read(name) for name in written} == written
+    node.crash()
+    node.shipper.scan()
+    node.shipper.ship_settled()
+    assert {name: node.read(name) for name in written} == written
+
+
+def test_bundles_that_were_put_together_can_still_be_read_for_a_while(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_bundles.Bundles, "many", 4)
+    for number in range(4):
+        node.write("raylet.out", b"line %d\n" % number)
+        node.shipper.scan()
+        node.shipper.ship_tails()
+    before = node.bundles()
+    node.shipper.ship_settled()
+    assert node.bundles()[:4] == before
+    assert len(node.bundles()) == 5
+    monkeypatch.setattr(log_bundles.Bundles, "grace", 0.0)
+    node.shipper.ship_settled()
+    assert len(node.bundles()) == 1
+    assert node.read("raylet.out") == b"line 0\nline 1\nline 2\nline 3\n"
+
+
 def test_five_thousand_files_are_cheap_to_look_at_and_one_put_to_ship(node: Node) -> None:
     for number in range(5000):
         node.write(f"{'old/' if number % 3 else ''}worker-{number:056x}-01000000-{number}.out", b"started\n")
@@ -753,6 +793,9 @@ class LogsOfANode(RuleBasedStateMachine):
         ticks = count(1_700_000_000)
         self.patch.setattr(time, "time_ns", lambda: next(ticks) * 1_000_000_000)
         self.patch.setattr(os, "fsync", lambda _descriptor: None)  # killing a process does not need it
+        self.patch.setattr(log_bundles.Bundles, "many", 3)
+        self.patch.setattr(log_bundles.Bundles, "small", 600)
+        self.patch.setattr(log_bundles.Bundles, "grace", 0.0)
         self.node = Node(self.folder, bundle_bytes=300, open_files=3)
 
     def teardown(self) -> None:

@@ -1,13 +1,15 @@
 """Log bytes on their way: the bundle a node ships every interval, and how a log is put together from bundles.
 
 Invariants. What `stitch` gets right, it gets right because collectors keep these:
-* One collector per node writes bundles, each once and whole, with increasing sequence; nothing rewrites a bundle.
+* One collector per node writes bundles, each once and whole, with increasing sequence; nothing rewrites a bundle. Many
+  small ones may be put together in a new one: then their entries are there twice until the small ones are deleted.
 * A path's `generation` grows whenever another file stands behind the path (rotated, replaced, truncated).
 * Bytes ship at least once, maybe again, generations of a path one after the other. A generation's first entry starts
   at 0, or where its whole object ends; bytes left out later (a flooding log) are a gap.
 * A whole object is put only after some bytes of its generation were shipped, so that `stitch` can tell whose it is.
 * Only the collector (and retention) deletes bundles: oldest first, and only when each entry of the bundle stands in a
-  whole object or is older than its path's. So an old generation never outlives the proof that there is a newer one.
+  whole object or is older than its path's; or when all that is still needed of it stands in a newer bundle too. So an
+  old generation never outlives the proof that there is a newer one.
 * Before it deletes any, a whole object whose file was replaced is moved to the name that file is kept under; else what
   is left of a half-deleted generation would be put behind a stranger's first bytes.
 * A crash at any instant leaves bundles, whole object, or both; every shipped byte stays readable at its own offset.
@@ -116,7 +118,10 @@ class BundleWriter:
 
     def add(self, path: str, generation: int, offset: int, data: bytes) -> None:
         """Take the bytes that stand at `offset` of the file; `path` as on disk, below the logs directory."""
-        name = portable_path(path)
+        self.add_portable(portable_path(path), generation, offset, data)
+
+    def add_portable(self, name: str, generation: int, offset: int, data: bytes) -> None:
+        """The same for a name that is portable already, as in the entries of other bundles."""
         for start in range(0, len(data), MAX_ENTRY):
             raw = data[start : start + MAX_ENTRY]
             frame = zstd.compress(raw, _LEVEL)

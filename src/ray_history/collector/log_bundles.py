@@ -6,20 +6,24 @@ Keeps the invariants of `archive/tails.py`:
 * Once bytes of a newer generation of a path are shipped, none of an older one are (`goes_on`).
 * Bundles are deleted from the oldest to the first that is needed. A request may delete many in any order, so a request
   never spans a barrier: a bundle in which a path's generation grows.
+* A session of weeks has few bundles: runs of small ones are put together (`merge_small`), and deleted a minute later,
+  so that whoever has just listed them can still read them.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 
+from ..archive.errors import NotFound
 from ..archive.log_files import LogFiles
 from ..archive.stores import ObjectInfo
-from ..archive.tails import BundleWriter, Tail
+from ..archive.tails import MAX_ENTRY, BundleWriter, CorruptBundle, Entry, Tail, parse_header, read_entry
 from .destination import Destination
 from .log_positions import Followed, Mark, Positions, Stream
 from .log_tree import disk_path
@@ -28,12 +32,22 @@ from .log_tree import disk_path
 class Bundles:
     """The bundles of one node and session."""
 
+    many = 64
+    """So many small bundles in a row are put together."""
+    small = 2 << 20
+    """Bytes; what is larger stays as it is."""
+    grace = 60.0
+    """Seconds that they stay beside the new one."""
+
     def __init__(self, destination: Destination, session: str, node: str, positions: Positions) -> None:
         self._destination = destination
         self._store = destination.store
         self._session, self._node = session, node
         self._positions = positions
         self._live: list[int] = []
+        self._sizes: dict[int, int] = {}
+        self._retired: list[tuple[float, int, list[int]]] = []
+        """Since when, the bundle that has their content, and the bundles."""
         self._highest: dict[str, int] = {}
         self._begin()
 
@@ -85,6 +99,7 @@ class Bundles:
             stream.extent = max(stream.extent, end)
             stream.since = sequence if stream.since is None else stream.since
             self._note(sequence, stream.path, stream.generation)
+        self._sizes[sequence] = len(body)
         self._store.put(self._key(sequence), body)
         counters = self._positions.counters
         for file, stream, end, _ in taken:
@@ -125,9 +140,10 @@ class Bundles:
 
     # Catching up, and deleting
 
-    def adopt(self, listed: Iterable[int], unknown: Sequence[tuple[int, Tail]]) -> None:
+    def adopt(self, listed: Mapping[int, ObjectInfo], unknown: Sequence[tuple[int, Tail]]) -> None:
         """After a start: the bundles there are, and the content of those that were put and not remembered."""
         self._live = sorted(listed)
+        self._sizes = {sequence: info.size for sequence, info in listed.items()}
         positions = self._positions
         positions.next_sequence = max([positions.next_sequence, *(sequence + 1 for sequence in self._live[-1:])])
         for sequence, entries in groupby(unknown, key=lambda item: item[0]):
@@ -143,10 +159,13 @@ class Bundles:
         positions = self._positions
         needed = [stream.since for stream in positions.streams() if stream.since is not None]
         floor = min(needed, default=positions.next_sequence)
+        self._delete_retired(floor)
         while self._live and self._live[0] < floor:
             barrier = next((b for b in sorted(positions.barriers) if b > self._live[0]), floor)
             count = bisect_left(self._live, min(barrier, floor))
             self._store.delete_many([self._key(sequence) for sequence in self._live[:count]])
+            for sequence in self._live[:count]:
+                self._sizes.pop(sequence, None)
             del self._live[:count]
         positions.barriers[:] = [barrier for barrier in positions.barriers if barrier >= floor]
         for path in [path for path, (_, last) in positions.paths.items() if last < floor]:
@@ -155,7 +174,84 @@ class Bundles:
     @property
     def count(self) -> int:
         """Bundles in the store."""
-        return len(self._live)
+        return len(self._live) + sum(len(run) for _, _, run in self._retired)
+
+    # Putting together
+
+    def merge_small(self) -> None:
+        """Put the oldest long run of small bundles together in a new one."""
+        run = self._small_run()
+        moved: list[int] = []
+        kept: dict[tuple[str, int], list[tuple[Entry, bytes]]] = defaultdict(list)
+        for sequence in run:
+            try:
+                frames = self._frames_to_keep(sequence)
+            except CorruptBundle:
+                self._sizes[sequence] = self.small  # it stays where it is, for readers to tell of it
+                break
+            if frames is None:
+                break
+            for entry, frame in frames:
+                kept[entry.path, entry.generation].append((entry, frame))
+            moved.append(sequence)
+        if len(moved) < 2:
+            return
+        positions, body = self._positions, _put_together(kept)
+        sequence = positions.next_sequence
+        positions.next_sequence = sequence + 1
+        self._live.append(sequence)
+        self._sizes[sequence] = len(body)
+        for path, generation in kept:
+            self._note(sequence, path, generation)
+        self._store.put(self._key(sequence), body)
+        positions.counters.bytes_uploaded += len(body)
+        behind = self._live[bisect_left(self._live, moved[-1]) + 1]
+        for stream in positions.streams():
+            if stream.since is not None and moved[0] <= stream.since <= moved[-1]:
+                stream.since = behind
+        positions.save()
+        self._live = [each for each in self._live if not moved[0] <= each <= moved[-1]]
+        self._retired.append((time.monotonic(), sequence, moved))
+
+    def _small_run(self) -> Sequence[int]:
+        run: list[int] = []
+        total = 0
+        for sequence in self._live:
+            size = self._sizes.get(sequence, 0)
+            if size >= self.small:
+                run, total = [], 0
+                continue
+            run.append(sequence)
+            total += size
+            if len(run) >= self.many or (total >= 2 * self.small and len(run) > 1):
+                return run
+        return []
+
+    def _frames_to_keep(self, sequence: int) -> Sequence[tuple[Entry, bytes]] | None:
+        """Entries of a bundle with their bytes, without what stands in whole objects for good.
+
+        None when it has bytes of an older generation that do not yet: they may not be moved behind newer ones.
+        """
+        try:
+            body = self._store.get(self._key(sequence))
+        except NotFound:
+            return []  # it was never there: its put failed
+        needed = {(s.path, s.generation) for s in self._positions.streams() if s.since is not None}
+        found = []
+        for entry in parse_header(body):
+            if entry.generation >= self.newest(entry.path):
+                frame = body[entry.position : entry.position + entry.size]
+                read_entry(entry, frame)  # what is damaged is not shipped again
+                found.append((entry, frame))
+            elif (entry.path, entry.generation) in needed:
+                return None
+        return found
+
+    def _delete_retired(self, floor: int) -> None:
+        now = time.monotonic()
+        while self._retired and (self._retired[0][0] + self.grace <= now or self._retired[0][1] < floor):
+            self._store.delete_many([self._key(sequence) for sequence in self._retired[0][2]])
+            del self._retired[0]
 
     def _note(self, sequence: int, path: str, generation: int) -> None:
         known = self.newest(path)
@@ -169,3 +265,19 @@ class Bundles:
 
     def _key(self, sequence: int) -> str:
         return self._destination.tail(self._session, self._node, sequence)
+
+
+def _put_together(kept: Mapping[tuple[str, int], Sequence[tuple[Entry, bytes]]]) -> bytes:
+    """A bundle in which bytes that follow each other in a file are one entry."""
+    writer = BundleWriter()
+    for (path, generation), frames in kept.items():
+        start, data = 0, b""
+        for entry, frame in sorted(frames, key=lambda item: item[0].offset):
+            if entry.end <= start + len(data):
+                continue
+            if entry.offset > start + len(data) or len(data) >= MAX_ENTRY:
+                writer.add_portable(path, generation, start, data)
+                start, data = max(entry.offset, start + len(data)), b""
+            data += read_entry(entry, frame)[start + len(data) - entry.offset :]
+        writer.add_portable(path, generation, start, data)
+    return writer.finish()

@@ -210,6 +210,7 @@ class LogShipper:
         self._positions.save()
         self._objects.delete_stale()
         self._bundles.delete_superseded()
+        self._bundles.merge_small()
         self._positions.save()
 
     # Tails
