@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: install parts test lint format bench demo lock clean
+.PHONY: install parts test lint format bench demo docs lock clean
 
 install: .venv/.installed
 
@@ -32,6 +32,9 @@ bench: install
 
 demo: install
 	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)
+
+docs: install
+	$(VENV)/python -m tests.reference_pages
 
 lock: install
 	$(VENV)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file requirements-dev.lock

@@ -14,9 +14,11 @@ from ray_history.cli import ray_history as command
 from ray_history.collector.pages import METRICS
 from ray_history.collector.settings import SETTINGS, Setting
 from ray_history.history.building import Builder, Limits
+from tests.reference_pages import PAGES
 
 ROOT = Path(__file__).parent.parent
-DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+WRITTEN = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in PAGES)]
+DOCS = "\n".join(path.read_text() for path in WRITTEN)
 SOURCES = sorted(path for path in Path(ray_history.__file__).parent.rglob("*.py") if path.parent.name != "jobs")
 
 
@@ -79,6 +81,12 @@ def test_every_metric_is_documented(metric: str) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_the_documented_defaults_are_the_real_ones(setting: Setting) -> None:
-    (row,) = [line for line in DOCS.splitlines() if line.startswith("|") and f"`{setting.variable}`" in line]
+    page = (ROOT / "docs" / "collector.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("|") and f"`{setting.variable}`" in line]
     if setting.default and setting.default != "0s":
         assert f"`{setting.default}`" in row
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_reference_pages_are_as_the_program_is(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run `make docs`"

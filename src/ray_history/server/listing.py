@@ -86,7 +86,7 @@ LISTINGS = {
 
 
 def list_rows(asked: Asked, table: str) -> Response:
-    """Answer a listing."""
+    """The rows of the state API's listing."""
     tables, query = asked.tables, asked.query
     listing = LISTINGS[table]
     limit = integer(query, "limit", 100, least=0)

@@ -81,7 +81,7 @@ def document(handlers: Iterable[tuple[str, Handler]], below: str) -> dict[str, A
 
 
 def _operation(path: str, handler: Handler) -> dict[str, Any]:
-    told = (getattr(handler, "__doc__", None) or "").strip().split("\n")[0]
+    told = (getattr(handler, "func", handler).__doc__ or "").strip().split("\n")[0]
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in re.findall(r"{(\w+)", path)
     ]

@@ -17,6 +17,7 @@ _NO_OBJECTS = "Ray exports nothing about objects, so that the history of a sessi
 
 
 def cluster_metadata(asked: Asked) -> Response:
+    """Versions of Ray and Python, and the name of the session."""
     facts = asked.open.facts
     known = {
         "rayVersion": facts.get("ray_version"),
@@ -27,6 +28,7 @@ def cluster_metadata(asked: Asked) -> Response:
 
 
 def version(asked: Asked) -> Response:
+    """The session's Ray version, as `ray` asks for it."""
     answer = polled_answer(asked, "/api/version")
     if not isinstance(answer, dict):
         answer = {
@@ -46,12 +48,14 @@ def timezone(asked: Asked) -> Response:
 
 
 def usage_stats_enabled(asked: Asked) -> Response:
+    """Whether the cluster sent usage statistics."""
     default = {"usageStatsEnabled": False, "usageStatsPromptEnabled": True}
     told = polled_data(asked, "/usage_stats_enabled") or default
     return enveloped(shown(asked, told), "Fetched usage stats enabled")
 
 
 def cluster_id(asked: Asked) -> Response:
+    """The cluster's id, if it was polled."""
     told = polled_data(asked, "/cluster_id") or {"clusterId": None}
     return enveloped(shown(asked, told), "Fetched cluster id")
 
@@ -71,6 +75,7 @@ def profiling_enabled(_: Asked) -> Response:
 
 
 def runtime_env_redaction(asked: Asked) -> Response:
+    """Whether values of environment variables are hidden."""
     return enveloped({"redactionEnabled": asked.redact})
 
 
@@ -80,10 +85,12 @@ def grafana_health(_: Asked) -> Response:
 
 
 def prometheus_health(_: Asked) -> Response:
+    """As Ray answers without Prometheus: metrics are not kept."""
     return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False, status=500)
 
 
 def prometheus_targets(_: Asked) -> Response:
+    """No targets: nothing is left to scrape."""
     return plain_json([])
 
 
@@ -107,10 +114,12 @@ def component_activities(asked: Asked) -> Response:
 
 
 def objects(asked: Asked) -> Response:
+    """No objects, and the warning that what was in memory is gone."""
     return _nothing_listed(asked, [])
 
 
 def objects_summary(asked: Asked) -> Response:
+    """No objects, and the warning that what was in memory is gone."""
     summary = {"summary": {}, "total_objects": 0, "total_size_mb": 0.0, "callsite_enabled": True}
     return _nothing_listed(asked, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
 
@@ -139,16 +148,19 @@ def anything_polled(asked: Asked) -> Response:
 
 
 def profile(_: Asked) -> Response:
+    """Refused: processes that are gone cannot be profiled."""
     raise Refused(403, "This is the history of a session: its processes are gone and cannot be profiled.")
 
 
 def package(asked: Asked) -> Response:
+    """Refused: packages are not kept."""
     name = f"{asked.part('protocol')}://{asked.part('package_name')}"
     raise Refused(501, f"Package {name[:200]} does not exist: packages are not kept in the history of a session")
 
 
 def _healthy(text: str) -> Callable[[Asked], Response]:
     def answer(_: Asked) -> Response:
+        """Well, as long as this server is: it answers for the cluster."""
         return PlainTextResponse(text, media_type="application/text")
 
     return answer

@@ -28,7 +28,7 @@ _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nulli
 
 
 def summarize_tasks(asked: Asked) -> Response:
-    """Answer with the counts by name, or with the tree."""
+    """Counts by name and state, or the tree of who called whom."""
     summary_by = one_of(asked.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
     integer(asked.query, "timeout", 30, least=0)  # nothing here takes long enough for it
     wanted = filters(asked.query, ALIASES)
@@ -68,7 +68,7 @@ def summarize_tasks(asked: Asked) -> Response:
 
 
 def summarize_actors(asked: Asked) -> Response:
-    """Answer with the counts by class."""
+    """Counts by class and state."""
     integer(asked.query, "timeout", 30, least=0)
     actors = asked.tables.source("actors", asked.view)
     wanted = filters(asked.query, {})

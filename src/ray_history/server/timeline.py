@@ -83,7 +83,7 @@ _EVENT = f"""to_json({{
 
 
 def timeline(asked: Asked) -> Response:
-    """Answer with the spans of all tasks, or of one job's."""
+    """The spans of all tasks, or of one job's, as a trace for Perfetto."""
     job = asked.query.get("job_id", "")
     download = boolean(asked.query, "download", default=False)
     response = Response(media_type=JSON) if asked.request.method == "HEAD" else streamed_json(_parts(asked, job))
