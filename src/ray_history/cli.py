@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 import msgspec
@@ -27,7 +27,7 @@ from .archive.settings import Upstream, resolve
 from .archive.stores import Store, open_store
 from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
-from .options import INDEX, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
+from .options import INDEX, INJECT, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
 
 if TYPE_CHECKING:
     from .index.ahead import Outcome
@@ -308,6 +308,22 @@ def dashboard_list(cache_dir: str) -> None:
     found = Frontends([Path(cache_dir).expanduser() / "dashboards"])
     for version in found.versions:
         click.echo(f"{version}  {found.builds[version].directory}")
+
+
+@ray_history.command("inject")
+@functools.partial(with_options, INJECT)
+def inject_collector(file: TextIO, **flags: Any) -> None:
+    """Add the collector to a RayCluster, RayJob or RayService of your own, and print it.
+
+    \b
+      ray-history inject -f raycluster.yaml --storage s3://bucket | kubectl apply -f -
+    """
+    from .inject import CannotInject, Sidecar, inject
+
+    try:
+        click.echo(inject(file.read(), Sidecar(**flags)), nl=False)
+    except (CannotInject, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{file.name}: {error}") from None
 
 
 def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:

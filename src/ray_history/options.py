@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
+from . import __version__
 from .archive.settings import URL_FORMS
 
 Option = Callable[[Any], Any]
@@ -164,6 +167,73 @@ SERVE: tuple[Option, ...] = (
         show_default=True,
         metavar="MIB",
         help="Memory for the queries on one session. [env: RAY_HISTORY_QUERY_MEMORY]",
+    ),
+)
+
+
+def _storage_url(_context: Any, _option: Any, url: str | None) -> str | None:
+    """The URL, if it has a form that a pod can use; its bucket and keys are not looked at."""
+    if url and urlsplit(url).scheme not in ("file", "s3", "gs", "az", "oss"):
+        raise click.BadParameter(f"{url!r} is none of {URL_FORMS}")
+    return url
+
+
+def _pairs(separator: str, form: str) -> Callable[[Any, Any, tuple[str, ...]], tuple[tuple[str, str], ...]]:
+    """Texts of the form `first<separator>second`, taken apart."""
+
+    def split(_context: Any, _option: Any, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        pairs = tuple((first, second) for first, _, second in (text.partition(separator) for text in texts))
+        for text in texts:
+            if not re.fullmatch(form, text, re.DOTALL):
+                raise click.BadParameter(f"{text!r} does not have this form")
+        return pairs
+
+    return split
+
+
+INJECT: tuple[Option, ...] = (
+    click.option(
+        "-f",
+        "--file",
+        type=click.File(encoding="utf-8"),
+        required=True,
+        help="The YAML file; - reads stdin.",
+    ),
+    click.option(
+        "--storage",
+        envvar="RAY_HISTORY_STORAGE",
+        callback=_storage_url,
+        metavar="URL",
+        help=f"Where the archive is: {URL_FORMS}. [env: RAY_HISTORY_STORAGE]",
+    ),
+    click.option(
+        "--image",
+        default=f"ray-history:{__version__}",
+        show_default=True,
+        help="The collector's image.",
+    ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs("=", r"[A-Za-z_][A-Za-z0-9_]*=.*"),
+        help="A variable for the collector, such as S3_ENDPOINT; can be repeated.",
+    ),
+    click.option(
+        "--env-from",
+        multiple=True,
+        metavar="KIND/NAME",
+        callback=_pairs("/", r"(secret|configmap)/[a-z0-9]([a-z0-9.-]*[a-z0-9])?"),
+        help="Variables of a secret/NAME or configmap/NAME, the place for keys; can be repeated.",
+    ),
+    click.option("--claim", metavar="NAME", help="For file:///dir: the PersistentVolumeClaim to mount there."),
+    click.option(
+        "--events-port",
+        "port",
+        type=click.IntRange(1024, 65535),
+        default=8084,
+        show_default=True,
+        help="Port that Ray posts its events to.",
     ),
 )
 
