@@ -27,7 +27,7 @@ from .archive.settings import Upstream, resolve
 from .archive.stores import Store, open_store
 from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
-from .options import INDEX, INJECT, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
+from .options import DASHBOARD_DIR, INDEX, INJECT, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
 
 if TYPE_CHECKING:
     from .index.ahead import Outcome
@@ -300,12 +300,13 @@ def dashboard_add(version: str, cache_dir: str) -> None:
 
 
 @dashboard.command("list")
-@functools.partial(with_options, INDEX[:1])
-def dashboard_list(cache_dir: str) -> None:
+@functools.partial(with_options, (*INDEX[:1], DASHBOARD_DIR))
+def dashboard_list(cache_dir: str, dashboard_dir: str | None) -> None:
     """The versions that there are."""
     from .server.frontend import Frontends
 
-    found = Frontends([Path(cache_dir).expanduser() / "dashboards"])
+    given = [Path(dashboard_dir)] if dashboard_dir else []
+    found = Frontends([*given, Path(cache_dir).expanduser() / "dashboards"])
     for version in found.versions:
         click.echo(f"{version}  {found.builds[version].directory}")
 

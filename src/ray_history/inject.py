@@ -217,9 +217,9 @@ def _update(
     if sidecar.env_from:
         with growing(collector, "envFrom") as sources:
             for kind, name in sidecar.env_from:
-                source = {"secretRef" if kind == "secret" else "configMapRef": {"name": name}}
-                if source not in sources:
-                    append(sources, source)
+                key = "secretRef" if kind == "secret" else "configMapRef"
+                if not any((source.get(key) or {}).get("name") == name for source in sources):
+                    append(sources, {key: {"name": name}})
     with growing(collector, "volumeMounts") as mounted:
         for mount in mounts:
             if not any(entry.get("mountPath") == mount["mountPath"] for entry in mounted):

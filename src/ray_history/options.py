@@ -94,6 +94,14 @@ INDEX: tuple[Option, ...] = (
 )
 
 
+DASHBOARD_DIR: Option = click.option(
+    "--dashboard-dir",
+    envvar="RAY_HISTORY_DASHBOARD_DIR",
+    metavar="DIR",
+    help="A build of the Ray Dashboard's pages, or a directory with one per Ray version. Besides, those of the "
+    "installed `ray` are used. [env: RAY_HISTORY_DASHBOARD_DIR]",
+)
+
 SERVE: tuple[Option, ...] = (
     click.option(
         "--host",
@@ -137,13 +145,7 @@ SERVE: tuple[Option, ...] = (
         show_default=True,
         help="Processes that answer; they share the cache. [env: RAY_HISTORY_WORKERS]",
     ),
-    click.option(
-        "--dashboard-dir",
-        envvar="RAY_HISTORY_DASHBOARD_DIR",
-        metavar="DIR",
-        help="A build of the Ray Dashboard's pages, or a directory with one per Ray version. Besides, those of the "
-        "installed `ray` are used. [env: RAY_HISTORY_DASHBOARD_DIR]",
-    ),
+    DASHBOARD_DIR,
     click.option(
         "--show-secrets",
         envvar="RAY_HISTORY_SHOW_SECRETS",
