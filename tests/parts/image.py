@@ -83,56 +83,43 @@ class Image:
         if ran.returncode:
             raise ProcessFailed(f"the image could not be built:\n{ran.stdout[-4000:]}")
 
-    def command(self, words: Sequence[str], env: Mapping[str, str], mounts: Mapping[Path, str]) -> list[str]:
-        """The command that runs these words (or the image's own) in it; `mounts` are writable, owned by its user."""
+    def command(self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
+        """The command that runs these words (or the image's own) in it; only what is mounted can be written to."""
         user, _, group = self.final.last("USER").partition(":")
-        words = words or json.loads(self.final.last("CMD"))
-        image, root = self.folder / self.final.name, self.folder / "running"
+        image, root = self.folder / self.final.name, self.folder / "running" / "root"
         declared = {"PATH": "/usr/local/bin:/usr/bin:/bin", **self.final.variables(), **env}
+        local = f"lowerdir={self.folder}/shims:{sys.base_prefix},upperdir={image}/local,workdir={image}/local-work"
         script = [
             "mount --make-rprivate /",
             f"mount -t tmpfs none {self.folder}/running",
-            f"mkdir {root}/root",
-            f"mount -t overlay none -o lowerdir=/,upperdir={image}/upper,workdir={image}/work {root}/root",
-            f"mount -t overlay none -o lowerdir={self.folder}/shims:{sys.base_prefix},upperdir={image}/local,"
-            f"workdir={image}/local-work {root}/root/usr/local",
-            f"mount -t proc none {root}/root/proc",
-            f"mount --bind /dev {root}/root/dev",
+            f"mkdir {root}",
+            f"mount -t overlay none -o lowerdir=/,upperdir={image}/upper,workdir={image}/work {root}",
+            f"mount -t overlay none -o {local} {root}/usr/local",
+            f"mount -t proc none {root}/proc",
+            f"mount --bind /dev {root}/dev",
+            f"mount -t tmpfs none {root}/tmp",  # what this machine has there is not the image's
+            *(f"mkdir -p {root}{path}" for path in writable),
+            f"mount -o remount,ro {root}/tmp",
+            *(f"mount -t tmpfs -o uid={user},gid={group},mode=755 none {root}{path}" for path in writable),
+            f"mount -o remount,ro {root}/usr/local",
+            f"mount -o remount,ro {root}",
         ]
-        for writable in ("/tmp", self.final.variables()["RAY_HISTORY_CACHE_DIR"]):
-            script.append(f"mount -t tmpfs -o uid={user},gid={group},mode=1777 none {root}/root{writable}")
-        for source, target in mounts.items():
-            script += [f"mkdir -p {root}/root{target}", f"chown {user}:{group} {source}"]
-            script.append(f"mount --bind {source} {root}/root{target}")
         inside = [
             *("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"),
             *("--inh-caps=-all", "--bounding-set=-all"),
-            *(
-                "env",
-                f"--chdir={self.final.last('WORKDIR')}",
-                "-i",
-                *(f"{name}={value}" for name, value in declared.items()),
-            ),
-            *words,
+            *("env", f"--chdir={self.final.last('WORKDIR')}", "-i"),
+            *(f"{name}={value}" for name, value in declared.items()),
+            *(words or json.loads(self.final.last("CMD"))),
         ]
-        script += [f"mount -o remount,ro {root}/root/usr/local", f"mount -o remount,ro {root}/root"]
-        script.append(f"exec chroot {root}/root {shlex.join(inside)}")
+        script.append(f"exec chroot {root} {shlex.join(inside)}")
         return ["unshare", "--mount", "sh", "-e", "-c", "\n".join(script)]
 
-    def run(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = self.command(words, env or {}, {})
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(words, {}, ()), capture_output=True, text=True, timeout=120, check=False)
 
-    def process(
-        self,
-        *words: str,
-        log: Path,
-        ready: Ready,
-        env: Mapping[str, str],
-        mounts: Mapping[Path, str] | None = None,
-    ) -> Process:
-        command = self.command(words, env, mounts or {})
-        return Process(command, log=log, ready=ready, start_seconds=90, stop_seconds=60)
+    def process(self, *words: str, log: Path, ready: Ready, env: Mapping[str, str], writable: Sequence[str]) -> Process:
+        """A server in the image, given a minute to end."""
+        return Process(self.command(words, env, writable), log=log, ready=ready, start_seconds=90, stop_seconds=60)
 
 
 def _build(dockerfile: Path, context: Path, folder: Path, arguments: Mapping[str, str]) -> None:
