@@ -28,7 +28,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
         server = SeaweedFS(tmp_path_factory.mktemp("seaweedfs"))
         server.start()
     except (PartUnavailable, ProcessFailed) as reason:
-        _not_here("SeaweedFS", reason)
+        not_here("SeaweedFS", reason)
     try:
         yield server
     finally:
@@ -42,7 +42,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
         server = Azurite(tmp_path_factory.mktemp("azurite"))
         server.start()
     except (PartUnavailable, ProcessFailed) as reason:
-        _not_here("Azurite", reason)
+        not_here("Azurite", reason)
     try:
         yield server
     finally:
@@ -70,7 +70,7 @@ def fault_proxy() -> Iterator[FaultProxyFactory]:
         yield lambda target: started.enter_context(FaultProxy(target))
 
 
-def _not_here(part: str, reason: Exception) -> NoReturn:
+def not_here(part: str, reason: Exception) -> NoReturn:
     message = f"{part} cannot be had here: {reason}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)

@@ -143,6 +143,9 @@ def _build_stage(stage: Stage, context: Path, folder: Path, arguments: Mapping[s
     _overlay(root, "/", image / "upper", image / "work")
     _overlay(root / "usr/local", f"{folder}/shims:{sys.base_prefix}", image / "local", image / "local-work")
     _mount("--bind", "/dev", str(root / "dev"))
+    for above in Path(sys.base_prefix).parents:  # this Python may look for its library where it was installed
+        inside = root / str(above).lstrip("/")
+        inside.chmod(inside.stat().st_mode | 0o011)
     env = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
     env |= {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     here = "/"

