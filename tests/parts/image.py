@@ -73,6 +73,7 @@ class Image:
         for program in ("unshare", "setpriv", "chroot", "mount"):
             if not shutil.which(program):
                 raise PartUnavailable(f"the program `{program}` is not installed")
+        self._try_an_overlay()
         ran = subprocess.run(
             ["unshare", "--mount", sys.executable, "-m", "tests.parts.image", self._request],
             cwd=Path(__file__).parents[2],
@@ -82,6 +83,15 @@ class Image:
         )
         if ran.returncode:
             raise ProcessFailed(f"the image could not be built:\n{ran.stdout[-4000:]}")
+
+    def _try_an_overlay(self) -> None:
+        for name in ("at", "upper", "work"):
+            (self.folder / "try" / name).mkdir(parents=True)
+        script = "mount --make-rprivate / && mount -t overlay none -o lowerdir=/,upperdir=upper,workdir=work at"
+        command = ["unshare", "--mount", "sh", "-c", script]
+        ran = subprocess.run(command, cwd=self.folder / "try", capture_output=True, text=True, check=False)
+        if ran.returncode:
+            raise PartUnavailable(f"overlays cannot be mounted: {ran.stderr.strip()}")
 
     def command(self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
         """The command that runs these words (or the image's own) in it; only what is mounted can be written to."""
