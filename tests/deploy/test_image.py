@@ -20,16 +20,19 @@ from ray_history import __version__
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
+from ray_history.inject import Sidecar, inject
 from tests.captured import captured, write_archive
 from tests.conftest import s3_variables
+from tests.deploy.command_lines import environment
 from tests.deploy.documents import MANIFESTS, ROOT, containers, documents
 from tests.deploy.test_dockerfile import DOCKERFILE
 from tests.parts.fixtures import not_here
 from tests.parts.image import Image, Stage, read_dockerfile
-from tests.parts.processes import PartUnavailable, Process, free_port
+from tests.parts.processes import PartUnavailable, Process, free_port, free_ports
+from tests.parts.ray_cluster import RayCluster
 from tests.parts.seaweedfs import SeaweedFS
 
-pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 RAY = "2.60.0"
 
@@ -56,6 +59,7 @@ def mounts(path: Path, name: str) -> list[str]:
 
 
 SERVER_MOUNTS = mounts(MANIFESTS / "base" / "server.yaml", "historyserver")
+OWN_CLUSTER = MANIFESTS / "samples" / "rayjob-own-cluster.yaml"
 COLLECTOR_MOUNTS = mounts(MANIFESTS / "samples" / "raycluster.yaml", "ray-history-collector")
 
 
@@ -190,3 +194,67 @@ def test_a_server_shows_a_session_with_only_its_cache_and_tmp_to_write_to(
         assert '<div id="root">' in answer(f"{session}/")
         code = ended(server)
     assert code in (0, -signal.SIGTERM), server.log_tail()
+
+
+CLUSTER = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {{name: demo}}
+spec:
+  headGroupSpec:
+    rayStartParams: {{temp-dir: {root}}}
+    template: {{spec: {{containers: [{{name: ray-head, image: ray}}]}}}}
+"""
+
+
+@pytest.fixture
+def ray() -> Iterator[RayCluster]:
+    cluster = RayCluster()
+    yield cluster
+    cluster.remove()
+
+
+def test_an_injected_pod_is_seen_after_its_end(
+    image: Image, ray: RayCluster, storage: dict[str, str], tmp_path: Path
+) -> None:
+    """A real Ray with the variables that `inject` gave it, and the image as the sidecar that `inject` added."""
+    events, port = free_ports(2)
+    env = (*storage.items(), ("RAY_DASHBOARD_ADDRESS", ray.dashboard))
+    sidecar = Sidecar(image="ours", storage=f"s3://{storage['S3_BUCKET']}", env=env, port=events)
+    (document,) = documents(inject(CLUSTER.format(root=ray.root), sidecar))
+    head, collector = containers(document)
+    assert environment(head, {}).items() <= ray.environment(events).items()
+    ray.root.chmod(0o777)  # as an emptyDir is
+    (job,) = [each for each in documents(OWN_CLUSTER.read_text()) if each["kind"] == "ConfigMap"]
+
+    sidecar_process = image.process(
+        *collector["command"],
+        log=tmp_path / "collector.log",
+        ready=lambda: answers(f"http://127.0.0.1:{events}/readyz"),
+        env=environment(collector, {}),
+        shared=[Path(mount["mountPath"]) for mount in collector["volumeMounts"]],
+    )
+    with sidecar_process:
+        ray.start_head(events)
+        ray.submit(job["data"]["work.py"], events, submission_id="work")
+        ray.end()
+        assert ended(sidecar_process) == 0, sidecar_process.log_tail()
+
+    url = f"http://127.0.0.1:{port}"
+    server = image.process(
+        *("ray-history", "serve", f"--storage=s3://{storage['S3_BUCKET']}", f"--port={port}"),
+        log=tmp_path / "server.log",
+        ready=lambda: answers(f"{url}/readz"),
+        env=storage,
+        writable=SERVER_MOUNTS,
+    )
+    with server:
+        session = f"{url}/s/default/demo/latest"
+        tasks = json.loads(answer(f"{session}/api/v0/tasks?detail=1&limit=1000"))["data"]["result"]["result"]
+        finished = [task["name"] for task in tasks if task["state"] == "FINISHED"]
+        assert finished.count("square") == 10
+        assert finished.count("Counter.add") == 10
+        (submitted,) = json.loads(answer(f"{session}/api/jobs/"))
+        assert submitted["status"] == "SUCCEEDED"
+        logs = json.loads(answer(f"{session}/api/jobs/{submitted['submission_id']}/logs"))["logs"]
+        assert "sum of squares: 285" in logs

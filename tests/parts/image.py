@@ -93,8 +93,13 @@ class Image:
         if ran.returncode:
             raise PartUnavailable(f"overlays cannot be mounted: {ran.stderr.strip()}")
 
-    def command(self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
-        """The command that runs these words (or the image's own) in it; only what is mounted can be written to."""
+    def command(
+        self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str], shared: Sequence[Path] = ()
+    ) -> list[str]:
+        """The command that runs these words (or the image's own) in it; only what is mounted can be written to.
+
+        `writable` are mounted empty; `shared` are folders of this machine, found at the same place.
+        """
         user, _, group = self.final.last("USER").partition(":")
         image, root = self.folder / self.final.name, self.folder / "running" / "root"
         declared = {"PATH": "/usr/local/bin:/usr/bin:/bin", **self.final.variables(), **env}
@@ -108,9 +113,10 @@ class Image:
             f"mount -t proc none {root}/proc",
             f"mount --bind /dev {root}/dev",
             f"mount -t tmpfs none {root}/tmp",  # what this machine has there is not the image's
-            *(f"mkdir -p {root}{path}" for path in writable),
+            *(f"mkdir -p {root}{path}" for path in (*writable, *shared)),
             f"mount -o remount,ro {root}/tmp",
             *(f"mount -t tmpfs -o uid={user},gid={group},mode=755 none {root}{path}" for path in writable),
+            *(f"mount --bind {path} {root}{path}" for path in shared),
             f"mount -o remount,ro {root}/usr/local",
             f"mount -o remount,ro {root}",
         ]
@@ -127,9 +133,18 @@ class Image:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.command(words, {}, ()), capture_output=True, text=True, timeout=120, check=False)
 
-    def process(self, *words: str, log: Path, ready: Ready, env: Mapping[str, str], writable: Sequence[str]) -> Process:
+    def process(
+        self,
+        *words: str,
+        log: Path,
+        ready: Ready,
+        env: Mapping[str, str],
+        writable: Sequence[str] = (),
+        shared: Sequence[Path] = (),
+    ) -> Process:
         """A server in the image, given a minute to end."""
-        return Process(self.command(words, env, writable), log=log, ready=ready, start_seconds=90, stop_seconds=60)
+        command = self.command(words, env, writable, shared)
+        return Process(command, log=log, ready=ready, start_seconds=90, stop_seconds=60)
 
 
 def _build(dockerfile: Path, context: Path, folder: Path, arguments: Mapping[str, str]) -> None:
