@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
-from .yaml_editing import append, growing, named, parser, remove_key, set_key, written
+from .yaml_editing import append, growing, named, parser, quoted, remove_key, set_key, written
 
 journal = logging.getLogger(__name__)
 
@@ -28,7 +28,12 @@ ARCHIVE = "ray-history-archive"
 TOKEN_VOLUME = "ray-token"  # noqa: S105
 """KubeRay's operator adds it to the pods of a cluster with Kubernetes' token authentication."""
 
-_CLUSTER_IN = {"RayCluster": (), "RayJob": ("rayClusterSpec",), "RayService": ("rayClusterConfig",)}
+_CLUSTER_IN = {
+    "RayCluster": (),
+    "RayJob": ("rayClusterSpec",),
+    "RayService": ("rayClusterConfig",),
+    "RayCronJob": ("jobTemplate", "rayClusterSpec"),
+}
 _SEPARATOR = re.compile(r"^---[ \t]*(?:#.*)?$\n?", re.MULTILINE)
 _LIMITS = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}
 _GRACE = 30
@@ -85,7 +90,7 @@ def inject(text: str, sidecar: Sidecar) -> str:
         pieces[number], clusters = _injected(pieces[number], sidecar)
         found += clusters
     if not found:
-        raise CannotInject("holds no RayCluster, RayJob or RayService (apiVersion ray.io/v1)")
+        raise CannotInject(f"holds no {', '.join(_CLUSTER_IN)} (apiVersion ray.io/v1)")
     return "".join(pieces)
 
 
@@ -119,10 +124,10 @@ def _add_to(resource: dict[str, Any], sidecar: Sidecar) -> None:
     metadata = _part(resource, "metadata", kind, dict)
     called = f"{kind} {metadata.get('name') or metadata.get('generateName')}"
     spec = _part(resource, "spec", called, dict)
-    if kind == "RayJob" and "rayClusterSpec" not in spec and spec.get("clusterSelector"):
-        journal.info("%s runs on a cluster of its own choice: add the collector there", called)
-        return
     for step in _CLUSTER_IN[kind]:
+        if step == "rayClusterSpec" and step not in spec and spec.get("clusterSelector"):
+            journal.info("%s runs on a cluster that is there: add the collector to that one", called)
+            return
         spec = _part(spec, step, called, dict)
     if "historyServerOptions" in spec:
         raise CannotInject(f"{called} has historyServerOptions: the operator adds the collector, set its image there")
@@ -163,11 +168,11 @@ def _identity(resource: dict[str, Any]) -> Iterator[tuple[str, Node]]:
     yield "RAY_CLUSTER_NAME", {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}
     yield "RAY_CLUSTER_NAMESPACE", {"fieldRef": {"fieldPath": "metadata.namespace"}}
     kind, name = resource["kind"], resource["metadata"].get("name")
-    if kind != "RayCluster" and name:
+    if kind in ("RayJob", "RayService") and name:
         yield "OWNER_KIND", kind
         yield "OWNER_NAME", str(name)
     elif kind != "RayCluster":
-        journal.warning("%s has no fixed name: its sessions will be listed by the cluster's name alone", kind)
+        journal.warning("the %s makes up names: its sessions will be listed by their clusters' names alone", kind)
 
 
 def _token(spec: dict[str, Any], cluster: str | None, called: str) -> Iterator[tuple[str, Node]]:
@@ -281,7 +286,7 @@ def _set_variable(env: CommentedSeq, name: str, value: Node) -> None:
     entry = named(env, name)
     key, other = ("value", "valueFrom") if isinstance(value, str) else ("valueFrom", "value")
     remove_key(entry, other)
-    set_key(entry, key, value)
+    set_key(entry, key, quoted(value) if isinstance(value, str) else value)
 
 
 def _default(block: CommentedMap, key: str, value: Node) -> None:

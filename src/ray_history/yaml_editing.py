@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import CommentMark
-from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, FoldedScalarString, LiteralScalarString
 from ruamel.yaml.tokens import CommentToken
 
 Block = CommentedMap | CommentedSeq
@@ -37,6 +37,12 @@ def written(yaml: YAML, document: Any) -> str:
     text = io.StringIO()
     yaml.dump(document, text)
     return text.getvalue()
+
+
+def quoted(text: str) -> str:
+    """Text in quotes: Kubernetes reads YAML 1.1, where a bare `on` or `no` is no text."""
+    in_quotes: str = DoubleQuotedScalarString(text)
+    return in_quotes
 
 
 def set_key(block: CommentedMap, key: str, value: Any) -> None:

@@ -19,8 +19,8 @@ MANIFESTS = ROOT / "deploy" / "manifests"
 OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
 SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
 
-VERSIONS = ("1.27", "1.37")
-"""The oldest Kubernetes whose schemas know all that we use, and the newest."""
+VERSIONS = ("1.25", "1.37")
+"""The oldest Kubernetes that the chart takes, and the newest."""
 
 LIVE = {("get", "rayclusters"), ("list", "rayclusters"), ("watch", "rayclusters"), ("get", "services")}
 REVIEWS = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}

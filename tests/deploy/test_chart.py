@@ -13,7 +13,7 @@ import yaml
 from ray_history import __version__
 from ray_history.archive.settings import Upstream, resolve
 from tests.deploy.command_lines import environment, parse
-from tests.deploy.documents import CHART, LIVE, REVIEWS, Document, containers, documents, pods, validate
+from tests.deploy.documents import CHART, LIVE, REVIEWS, VERSIONS, Document, containers, documents, pods, validate
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this platform")
 
@@ -189,7 +189,7 @@ def test_keys_are_refused_where_everybody_can_read_them() -> None:
     assert one(rendered, "Secret", "ray-history-s3")["stringData"]["AWS_SECRET_ACCESS_KEY"]
 
 
-def test_every_value_is_in_the_schema_and_the_chart_has_the_programs_version() -> None:
+def test_every_value_is_in_the_schema_and_the_chart_tells_its_versions() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
 
     def missing(values: dict[str, Any], part: dict[str, Any], path: str) -> list[str]:
@@ -205,10 +205,23 @@ def test_every_value_is_in_the_schema_and_the_chart_has_the_programs_version() -
         return found
 
     assert missing(values_of(CHART / "values.yaml"), schema, "") == []
-    assert values_of(CHART / "Chart.yaml")["appVersion"] == __version__
+    about = values_of(CHART / "Chart.yaml")
+    assert about["appVersion"] == __version__
+    assert about["kubeVersion"] == f">={VERSIONS[0]}.0-0"
 
 
 def test_a_flag_that_does_not_exist_would_be_found() -> None:
     container = {"command": ["ray-history"], "args": ["serve", "--cach-dir=/x"]}
     with pytest.raises(click.NoSuchOption):
         parse(container, {})
+
+
+def test_an_account_and_a_role_of_your_own_are_taken() -> None:
+    values = {
+        "storage": {"url": "s3://b"},
+        "serviceAccount": {"create": False, "name": "mine"},
+        "rbac": {"create": False},
+    }
+    rendered = render(values)
+    assert not {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} & {each["kind"] for each in rendered}
+    assert one(rendered, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"

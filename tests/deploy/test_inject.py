@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ray_history.inject import CONTAINER, CannotInject, Sidecar, inject
@@ -174,6 +174,26 @@ def test_a_job_on_another_cluster_is_left_alone() -> None:
         "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: j}\nspec:\n  clusterSelector: {ray.io/cluster: demo}\n"
     )
     assert inject(text, S3) == text
+
+
+def test_a_cron_job_is_known() -> None:
+    cluster = yaml.safe_load(HEAD)["spec"]
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"entrypoint": "python x.py", "rayClusterSpec": cluster}}
+    text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": {"name": "n"}, "spec": spec})
+    (container,) = collectors(inject(text, S3))
+    assert "OWNER_NAME" not in variables(container)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x00", exclude_categories=["Cc", "Cs"])))
+@example("on")
+@example("NO")
+@example("0644")
+@example("1e3")
+@example("a: b # c")
+@example("line\nline")
+def test_variables_arrive_as_they_were_given(value: str) -> None:
+    (container,) = collectors(inject(HEAD, Sidecar(image="i", storage="s3://b", env=(("GIVEN", value),))))
+    assert variables(container)["GIVEN"] == value
 
 
 COLLECTOR = "        - name: collector\n          image: old\n          command: [/usr/local/bin/collector]\n"
