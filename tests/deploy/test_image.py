@@ -26,7 +26,6 @@ from tests.conftest import s3_variables
 from tests.deploy.command_lines import environment
 from tests.deploy.documents import MANIFESTS, ROOT, containers, documents
 from tests.deploy.test_dockerfile import DOCKERFILE
-from tests.parts.fixtures import not_here
 from tests.parts.image import Image, Stage, read_dockerfile
 from tests.parts.processes import PartUnavailable, Process, free_port, free_ports
 from tests.parts.ray_cluster import RayCluster
@@ -44,7 +43,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     try:
         made.build()
     except PartUnavailable as reason:
-        not_here("a stand-in for a container engine", reason)
+        # Not a part that could be installed: a machine whose kernel does not let us mount cannot run these anywhere.
+        pytest.skip(f"no stand-in for a container engine here: {reason}")
     yield made
     shutil.rmtree(folder)  # some 200 MB
 
