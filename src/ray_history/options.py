@@ -168,6 +168,80 @@ SERVE: tuple[Option, ...] = (
 )
 
 
+AUTH: tuple[Option, ...] = (
+    click.option(
+        "--auth",
+        envvar="RAY_HISTORY_AUTH",
+        type=click.Choice(["none", "token", "kubernetes", "header"]),
+        help="How to know who looks; must be chosen unless --host is this machine alone. [env: RAY_HISTORY_AUTH]",
+    ),
+    click.option(
+        "--auth-tokens-file",
+        "--auth-rules-file",
+        "auth_file",
+        envvar="RAY_HISTORY_AUTH_FILE",
+        metavar="FILE",
+        help="Who may see what, for --auth token and header: see docs/security.md. [env: RAY_HISTORY_AUTH_FILE]",
+    ),
+    click.option(
+        "--auth-header",
+        envvar="RAY_HISTORY_AUTH_HEADER",
+        default="X-Forwarded-User",
+        show_default=True,
+        metavar="NAME",
+        help="The header in which a trusted proxy tells who it is. [env: RAY_HISTORY_AUTH_HEADER]",
+    ),
+    click.option(
+        "--auth-groups-header",
+        envvar="RAY_HISTORY_AUTH_GROUPS_HEADER",
+        default="X-Forwarded-Groups",
+        show_default=True,
+        metavar="NAME",
+        help="The header with their groups, separated by commas. [env: RAY_HISTORY_AUTH_GROUPS_HEADER]",
+    ),
+    click.option(
+        "--auth-trusted-peers",
+        envvar="RAY_HISTORY_AUTH_TRUSTED_PEERS",
+        default="",
+        metavar="NETWORKS",
+        help="Proxies whose headers are believed, such as 10.0.0.0/8,192.0.2.7; for X-Forwarded-For and -Proto this "
+        "machine if none is given. [env: RAY_HISTORY_AUTH_TRUSTED_PEERS]",
+    ),
+    click.option(
+        "--auth-audience",
+        envvar="RAY_HISTORY_AUTH_AUDIENCE",
+        default="",
+        metavar="NAMES",
+        help="Tokens of Kubernetes must be meant for one of these. [env: RAY_HISTORY_AUTH_AUDIENCE]",
+    ),
+    click.option(
+        "--auth-access",
+        envvar="RAY_HISTORY_AUTH_ACCESS",
+        default="get rayclusters.ray.io",
+        show_default=True,
+        metavar="ACCESS",
+        help="What one must be allowed in Kubernetes to see a session. [env: RAY_HISTORY_AUTH_ACCESS]",
+    ),
+    click.option(
+        "--auth-scope",
+        envvar="RAY_HISTORY_AUTH_SCOPE",
+        type=click.Choice(["namespace", "cluster"]),
+        default="namespace",
+        show_default=True,
+        help="Ask Kubernetes about namespaces only, or also about each cluster. [env: RAY_HISTORY_AUTH_SCOPE]",
+    ),
+    click.option(
+        "--auth-cache",
+        envvar="RAY_HISTORY_AUTH_CACHE",
+        type=click.FloatRange(0, 3600),
+        default=60,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long answers of Kubernetes count; refusals 10 seconds at most. [env: RAY_HISTORY_AUTH_CACHE]",
+    ),
+)
+
+
 _LIVE = "live clusters are not shown yet, finished sessions need no Kubernetes"
 WITHOUT_EFFECT = {
     "kubeconfigs": _LIVE,

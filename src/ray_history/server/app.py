@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
@@ -40,6 +41,8 @@ from . import (
 from .addressing import Addressing, SessionCatalog
 from .answer_cache import AnswerCache
 from .answers import Refused, plain_json, refusal
+from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
+from .auth.audit import told
 from .frontend import Frontends
 from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
 from .job_tail import JobTail
@@ -78,6 +81,7 @@ class Choices:
     dashboards: tuple[Path, ...] = ()
     base_path: str = ""
     secure_cookies: bool = False
+    auth: Mode = field(default_factory=Nobody)
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
@@ -88,14 +92,13 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
-        find = addressing.catalog.find
-        scope["ray_history.session"] = await run_in_threadpool(
-            find, names["namespace"], names["cluster"], names["session"]
+        scope["ray_history.session"] = await addressing.catalog.find(
+            viewer_of(scope), names["namespace"], names["cluster"], names["session"]
         )
         await dashboard(scope, receive, send)
 
     async def by_cookie(scope: Scope, receive: Receive, send: Send) -> None:
-        session = await run_in_threadpool(addressing.by_cookies, Request(scope).cookies)
+        session = await addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
         scope["ray_history.session"] = session
         await dashboard(scope, receive, _remembering(addressing, session, send))
 
@@ -105,10 +108,12 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
+        await choices.auth.close()
         await run_in_threadpool(sessions.close)
 
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
+        *Login(choices.auth, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
@@ -129,7 +134,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             Exception: _crashed,
         },
     )
-    plumbing = Plumbing(app)
+    plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
     return plumbing
 
 
@@ -193,14 +198,23 @@ async def _with_slash(request: Request) -> Response:
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
+async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
-    return refusal(error)
+    if isinstance(error, Hidden):
+        told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
+    return await _sent(asked, refusal(error))
 
 
-async def _refuse_archive(_: Request, error: Exception) -> Response:
+async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return refusal(refused_by_archive(error))
+    return await _sent(asked, refusal(refused_by_archive(error)))
+
+
+async def _sent(asked: Request | WebSocket, response: Response) -> Response:
+    """Whoever wanted a web socket gets the refusal instead of one."""
+    if isinstance(asked, WebSocket):
+        await asked.send_denial_response(response)
+    return response
 
 
 async def _crashed(request: Request, error: Exception) -> Response:

@@ -56,11 +56,6 @@ def cluster_id(asked: Asked) -> Response:
     return enveloped(shown(asked, told), "Fetched cluster id")
 
 
-def authentication_mode(_: Asked) -> Response:
-    """Ray's tokens open nothing here; whoever reached this server was let in by what stands before it."""
-    return plain_json({"authentication_mode": "disabled"})
-
-
 def profiling_enabled(_: Asked) -> Response:
     """Nothing can be profiled; the defaults are Ray's, since the frontend reads them."""
     flags = ("native", "subprocesses", "idle", "leaks", "tracePythonAllocators", "pyspyNativeSupported")
@@ -161,7 +156,6 @@ HANDLERS: dict[str, Handler] = {
     "/timezone": timezone,
     "/usage_stats_enabled": usage_stats_enabled,
     "/cluster_id": cluster_id,
-    "/api/authentication_mode": authentication_mode,
     "/api/profiling_enabled": profiling_enabled,
     "/api/v0/runtime_env_redaction": runtime_env_redaction,
     "/api/grafana_health": grafana_health,
