@@ -8,8 +8,11 @@ one that proxies, and models objects that are read here as they come.
 
 from .access import Access, in_cluster, is_in_cluster
 from .client import Change, Door, Kubernetes, Listing, resource_path
+from .discovery import Discovery
 from .errors import Denied, Gone, KubeError, Misconfigured, NotFound, Refused, Unreachable
+from .heads import Heads, NoWay
 from .kubeconfig import default_kubeconfigs, from_kubeconfig
+from .ray_clusters import RayCluster
 from .reviews import Attributes, TokenReview, User
 
 __all__ = [
@@ -17,13 +20,17 @@ __all__ = [
     "Attributes",
     "Change",
     "Denied",
+    "Discovery",
     "Door",
     "Gone",
+    "Heads",
     "KubeError",
     "Kubernetes",
     "Listing",
     "Misconfigured",
+    "NoWay",
     "NotFound",
+    "RayCluster",
     "Refused",
     "TokenReview",
     "Unreachable",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,8 +112,11 @@ class Kubernetes:
 
     async def watch(
         self, path: str, resource_version: str, query: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Change]:
-        """What changes from that moment on, until the API server ends it; Gone when the moment is too old."""
+    ) -> AsyncGenerator[Change, None]:
+        """What changes from that moment on, until the API server ends it; Gone when the moment is too old.
+
+        First comes a bookmark of ours, with that moment: the watch stands.
+        """
         asked = {
             **(query or {}),
             "watch": "1",
@@ -123,6 +126,7 @@ class Kubernetes:
         }
         limits = aiohttp.ClientTimeout(total=_WATCH + 30, sock_connect=self._timeout)
         async with self._asked("GET", path, asked, limits=limits) as response:
+            yield Change("BOOKMARK", {"metadata": {"resourceVersion": resource_version}})
             async for line in _lines(response):
                 change = Change(str(line.get("type")), line.get("object") or {})
                 if change.kind == "ERROR":

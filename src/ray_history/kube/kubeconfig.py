@@ -87,7 +87,8 @@ class _Source:
         self._plugin = ExecPlugin(user["exec"], user_at, self._cluster_info) if user.get("exec") else None
         if user.get("auth-provider"):
             raise Misconfigured(f"{shown} uses auth-provider, which kubectl dropped in 1.26: use an exec plugin")
-        self._context()  # a wrong file is told at start
+        self._kept: tuple[str | None, tuple[bytes, bytes] | None, ssl.SSLContext] | None = None
+        self._tls(self._certificate())  # a wrong file is told at start
 
     async def look_up(self) -> Identity:
         user, headers = self._user, self._impersonation()
@@ -100,10 +101,20 @@ class _Source:
         elif user.get("username"):
             pair = f"{user['username']}:{user.get('password', '')}"
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-        context = self._context()
-        if certificate:
-            _load_certificate(context, *certificate, self._shown)
-        return Identity(headers, context, expires)
+        return Identity(headers, self._tls(certificate), expires)
+
+    def _tls(self, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext | None:
+        """The same context as long as nothing changed: connections are kept by it."""
+        if not str(self._cluster["server"]).startswith("https:"):
+            return None
+        authority = self._authority()
+        if self._kept is None or self._kept[:2] != (authority, certificate):
+            verify = not self._cluster.get("insecure-skip-tls-verify", False)
+            context = tls_context(authority, verify=verify)
+            if certificate:
+                _load_certificate(context, *certificate, self._shown)
+            self._kept = authority, certificate, context
+        return self._kept[2]
 
     def _token(self) -> str | None:
         if self._user.get("token"):
@@ -121,10 +132,6 @@ class _Source:
                 f"{self._shown} impersonates with groups or extras, which is not supported; use `as` alone"
             )
         return headers
-
-    def _context(self) -> ssl.SSLContext:
-        verify = not self._cluster.get("insecure-skip-tls-verify", False)
-        return tls_context(self._authority(), verify=verify)
 
     def _authority(self) -> str | None:
         found = _content(self._cluster, "certificate-authority", self._at, self._shown)

@@ -1,0 +1,136 @@
+"""Which Ray clusters run: listed once, then watched.
+
+Invariants:
+* what was seen last stays known while the API server is silent; `missing` says that it may be old;
+* a watch goes on from the last change or bookmark; when that is too old everything is listed again, and what is no
+  longer there is gone;
+* failures are waited out with growing pauses, each told once in the log, and never reach those who ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from typing import Any
+
+from .client import Kubernetes, resource_path
+from .errors import Denied, Gone, KubeError, NotFound
+from .ray_clusters import GROUP_VERSION, PLURAL, RayCluster, ray_cluster
+
+journal = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+_ALL = ""
+
+
+class Discovery:
+    """The running clusters of one API server, in all namespaces or in some."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        namespaces: Iterable[str] = (),
+        changed: Callable[[], None] = lambda: None,
+        first_pause: float = _FIRST_PAUSE,
+    ) -> None:
+        self.kubernetes = kubernetes
+        self._scopes = tuple(dict.fromkeys(namespaces)) or (_ALL,)
+        self._changed, self._first_pause = changed, first_pause
+        self._found: dict[str, dict[tuple[str, str], RayCluster]] = {scope: {} for scope in self._scopes}
+        self._missing: dict[str, str] = dict.fromkeys(self._scopes, "they were not listed yet")
+        self.lists = 0
+        """How often everything was listed."""
+
+    @property
+    def clusters(self) -> list[RayCluster]:
+        return [cluster for found in list(self._found.values()) for cluster in list(found.values())]
+
+    def find(self, namespace: str, name: str) -> RayCluster | None:
+        for found in list(self._found.values()):
+            if (namespace, name) in found:
+                return found[namespace, name]
+        return None
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not known of the running clusters, and why; nothing when all is well."""
+        where = f"Kubernetes {self.kubernetes.access.name}"
+        return [
+            f"{where}{f', namespace {scope}' if scope else ''}: {why}"
+            for scope, why in list(self._missing.items())
+            if why
+        ]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for scope in self._scopes:
+                group.create_task(self._follow(scope))
+
+    async def _follow(self, scope: str) -> None:
+        path = resource_path(GROUP_VERSION, PLURAL, scope)
+        version, pause = "", self._first_pause
+        while True:
+            try:
+                if not version:
+                    version = await self._list(scope, path)
+                    pause = self._first_pause
+                async with aclosing(self.kubernetes.watch(path, version)) as changes:
+                    async for change in changes:
+                        self._apply(scope, change.kind, change.thing)
+                        version = change.resource_version or version
+                        pause = self._first_pause
+                        self._well(scope)
+                await asyncio.sleep(self._first_pause * random.random())  # noqa: S311  # ended as agreed
+                continue
+            except Gone:
+                version = ""
+                continue
+            except KubeError as error:
+                self._failed(scope, error)
+                if isinstance(error, Denied | NotFound):
+                    version, pause = "", _LONGEST_PAUSE if pause > self._first_pause else pause
+            await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311  # not all replicas at once
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _list(self, scope: str, path: str) -> str:
+        listing = await self.kubernetes.list(path)
+        found = {}
+        for thing in listing.items:
+            cluster = ray_cluster(thing)
+            if cluster is not None:
+                found[cluster.namespace, cluster.name] = cluster
+        self._found[scope] = found
+        self.lists += 1
+        self._well(scope)
+        self._changed()
+        return listing.resource_version
+
+    def _apply(self, scope: str, kind: str, thing: dict[str, Any]) -> None:
+        cluster = ray_cluster(thing)
+        if kind == "BOOKMARK" or cluster is None:
+            return
+        if kind == "DELETED":
+            self._found[scope].pop((cluster.namespace, cluster.name), None)
+        else:
+            self._found[scope][cluster.namespace, cluster.name] = cluster
+        self._changed()
+
+    def _well(self, scope: str) -> None:
+        self._missing[scope] = ""
+
+    def _failed(self, scope: str, error: KubeError) -> None:
+        match error:
+            case Denied():
+                why = f"running clusters may not be listed: {error}"
+            case NotFound():
+                why = f"it knows no RayClusters, KubeRay seems not to be installed: {error}"
+            case _:
+                why = f"running clusters are as last seen: {error}"
+        if self._missing[scope] != why:
+            journal.warning("%s: %s", self.kubernetes.access.name, why)
+        self._missing[scope] = why
