@@ -119,8 +119,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
         Route("/s/{namespace}/{cluster}/{session}", _with_slash),
-        Mount("/s/{namespace}/{cluster}/{session}", app=by_path),
-        Mount("/", app=by_cookie),
+        Mount("/s/{namespace}/{cluster}/{session}", app=_Leading(by_path, dashboard.routes)),
+        Mount("/", app=_Leading(by_cookie, dashboard.routes)),
     ]
     if choices.base_path:
         routes = [Mount(choices.base_path, routes=routes)]
@@ -136,6 +136,17 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     )
     plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
     return plumbing
+
+
+@dataclass(frozen=True, slots=True)
+class _Leading:
+    """An application that leads to routes, which can be seen: a test walks through all that there are."""
+
+    app: ASGIApp
+    routes: list[BaseRoute]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
