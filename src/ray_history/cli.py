@@ -27,7 +27,7 @@ from .archive.settings import Upstream, resolve
 from .archive.stores import Store, open_store
 from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
-from .options import AUTH, INDEX, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
+from .options import AUTH, INDEX, KUBE, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
 
 if TYPE_CHECKING:
     from .index.ahead import Outcome
@@ -221,12 +221,14 @@ def collect(store: Store, **flags: str | None) -> None:
 
 
 @ray_history.command()
-@functools.partial(with_options, (*STORAGE, *SERVE, *AUTH, *INDEX, *UPSTREAM))
+@functools.partial(with_options, (*STORAGE, *SERVE, *AUTH, *KUBE, *INDEX, *UPSTREAM))
 @click.pass_context
 def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, **flags: Any) -> None:
-    """Show finished sessions in the Ray Dashboard, and answer its API."""
+    """Show sessions in the Ray Dashboard, finished and running ones, and answer its API."""
+    from .kube import Misconfigured
     from .server.auth import WrongAuth, checked, is_loopback, make_mode
-    from .server.run import Settings, api_server
+    from .server.live import api_server, make_fleet
+    from .server.run import Settings
     from .server.run import serve as run_server
 
     for name in WITHOUT_EFFECT:
@@ -244,8 +246,9 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
     )
     try:
         checked(settings, settings.host)
-        make_mode(settings, api_server)
-    except WrongAuth as error:
+        make_mode(settings, lambda: api_server(settings))
+        make_fleet(settings)
+    except (WrongAuth, Misconfigured) as error:
         raise click.ClickException(str(error)) from None
     if settings.auth == "none" and not is_loopback(settings.host):
         journal.warning(

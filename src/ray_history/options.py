@@ -242,20 +242,94 @@ AUTH: tuple[Option, ...] = (
 )
 
 
-_LIVE = "live clusters are not shown yet, finished sessions need no Kubernetes"
+_SWITCH: dict[str, Any] = {"is_flag": False, "flag_value": "true", "type": click.BOOL, "metavar": "[BOOLEAN]"}
+"""`--x` alone, or `--x=false`, as in Go."""
+KUBE: tuple[Option, ...] = (
+    click.option(
+        "--kube",
+        envvar="RAY_HISTORY_KUBE",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
+        help="Show running clusters: if this is a pod or a kubeconfig is named; always; never. [env: RAY_HISTORY_KUBE]",
+    ),
+    click.option(
+        "--kubeconfigs",
+        envvar="RAY_HISTORY_KUBECONFIGS",
+        default="",
+        metavar="FILES",
+        help="Kubeconfigs of the API servers to ask, as FILE[#CONTEXT],… [env: RAY_HISTORY_KUBECONFIGS]",
+    ),
+    click.option(
+        "--kube-context",
+        envvar="RAY_HISTORY_KUBE_CONTEXT",
+        default="",
+        metavar="NAME",
+        help="The context of a kubeconfig, if not its current one. [env: RAY_HISTORY_KUBE_CONTEXT]",
+    ),
+    click.option(
+        "--kube-namespaces",
+        envvar="RAY_HISTORY_KUBE_NAMESPACES",
+        default="",
+        metavar="NAMES",
+        help="Look for running clusters in these namespaces only, such as team-a,team-b. "
+        "[env: RAY_HISTORY_KUBE_NAMESPACES]",
+    ),
+    click.option(
+        "--kube-api-qps",
+        envvar="RAY_HISTORY_KUBE_API_QPS",
+        type=click.FloatRange(0, min_open=True),
+        default=100,
+        show_default=True,
+        help="Requests to an API server per second. [env: RAY_HISTORY_KUBE_API_QPS]",
+    ),
+    click.option(
+        "--kube-api-burst",
+        envvar="RAY_HISTORY_KUBE_API_BURST",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="How many may follow each other at once. [env: RAY_HISTORY_KUBE_API_BURST]",
+    ),
+    click.option(
+        "--live-proxy/--no-live-proxy",
+        envvar="RAY_HISTORY_LIVE_PROXY",
+        default=True,
+        show_default=True,
+        help="Ask the heads of running clusters; without, they too are shown from the archive. "
+        "[env: RAY_HISTORY_LIVE_PROXY]",
+    ),
+    click.option(
+        "--use-kubernetes-proxy",
+        envvar="RAY_HISTORY_USE_KUBERNETES_PROXY",
+        default=False,
+        help="Reach the heads through the API server. [env: RAY_HISTORY_USE_KUBERNETES_PROXY]",
+        **_SWITCH,
+    ),
+    click.option(
+        "--use-auth-token-mode",
+        envvar="RAY_HISTORY_USE_AUTH_TOKEN_MODE",
+        default=False,
+        help="Read the token of a running cluster that asks for one from its Secret. "
+        "[env: RAY_HISTORY_USE_AUTH_TOKEN_MODE]",
+        **_SWITCH,
+    ),
+    click.option(
+        "--ray-token-file",
+        envvar="RAY_HISTORY_RAY_TOKEN_FILE",
+        metavar="FILE",
+        help="A token for running clusters that ask for one of Kubernetes; their heads see it. "
+        "[env: RAY_HISTORY_RAY_TOKEN_FILE]",
+    ),
+)
+
+
 WITHOUT_EFFECT = {
-    "kubeconfigs": _LIVE,
-    "use_kubernetes_proxy": _LIVE,
-    "use_auth_token_mode": _LIVE,
-    "kube_api_qps": _LIVE,
-    "kube_api_burst": _LIVE,
     "session_process_timeout": "opening a session goes on until it is done, and shows its progress",
     "session_cache_max_memory": "sessions are kept on disk; see --cache-size",
     "session_cache_ttl": "open sessions are compared with the archive; the least recently used is closed",
 }
 """Flags of KubeRay's history server that are taken so that its command line keeps working."""
-_BARE: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
 UPSTREAM: tuple[Option, ...] = tuple(
-    click.option("--" + name.replace("_", "-"), hidden=True, **(_BARE if name.startswith("use_") else {}))
-    for name in WITHOUT_EFFECT
+    click.option("--" + name.replace("_", "-"), hidden=True) for name in WITHOUT_EFFECT
 )

@@ -177,7 +177,7 @@ def told(**changes: Any) -> dict[str, Any]:
 def test_what_kuberay_shows_of_a_live_cluster() -> None:
     cluster = read(told())
     assert cluster is not None
-    assert (cluster.created, cluster.created_text) == (1794776136, "2026-11-15 20:55:36 +0000 UTC")
+    assert cluster.created == 1794776136
     assert (cluster.port, cluster.asks_for, cluster.owner_kind, cluster.ray_version) == (8265, "", None, "2.60.0")
 
 

@@ -31,15 +31,12 @@ class Discovery:
     """The running clusters of one API server, in all namespaces or in some."""
 
     def __init__(
-        self,
-        kubernetes: Kubernetes,
-        namespaces: Iterable[str] = (),
-        changed: Callable[[], None] = lambda: None,
-        first_pause: float = _FIRST_PAUSE,
+        self, kubernetes: Kubernetes, namespaces: Iterable[str] = (), first_pause: float = _FIRST_PAUSE
     ) -> None:
         self.kubernetes = kubernetes
         self._scopes = tuple(dict.fromkeys(namespaces)) or (_ALL,)
-        self._changed, self._first_pause = changed, first_pause
+        self._first_pause = first_pause
+        self.on_change: Callable[[], None] = lambda: None
         self._found: dict[str, dict[tuple[str, str], RayCluster]] = {scope: {} for scope in self._scopes}
         self._missing: dict[str, str] = dict.fromkeys(self._scopes, "they were not listed yet")
         self.lists = 0
@@ -107,7 +104,7 @@ class Discovery:
         self._found[scope] = found
         self.lists += 1
         self._well(scope)
-        self._changed()
+        self.on_change()
         return listing.resource_version
 
     def _apply(self, scope: str, kind: str, thing: dict[str, Any]) -> None:
@@ -118,7 +115,7 @@ class Discovery:
             self._found[scope].pop((cluster.namespace, cluster.name), None)
         else:
             self._found[scope][cluster.namespace, cluster.name] = cluster
-        self._changed()
+        self.on_change()
 
     def _well(self, scope: str) -> None:
         self._missing[scope] = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 GROUP_VERSION = "ray.io/v1"
@@ -36,11 +36,6 @@ class RayCluster:
     asks_for: str = ""
     """What its dashboard wants to see: nothing, a `token` from a Secret, or a `kubernetes` token."""
     secret: str = ""
-
-    @property
-    def created_text(self) -> str:
-        """As Go writes moments, which KubeRay shows for live clusters."""
-        return f"{datetime.fromtimestamp(self.created, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
 
 
 def ray_cluster(thing: Mapping[str, Any]) -> RayCluster | None:

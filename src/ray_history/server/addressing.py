@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -20,8 +21,11 @@ from starlette.responses import Response
 from ray_history.archive.catalog import Catalog, Session, read_catalog
 from ray_history.archive.stores import Store
 
-from .answers import Refused, plain_json
+from .answers import Refused, note_value, plain_json
 from .auth import EVERYBODY, Hidden, Viewer, viewer_of
+
+if TYPE_CHECKING:
+    from .live import LiveView
 
 KINDS = ("raycluster", "rayjob", "rayservice")
 COOKIE_AGE = 600
@@ -96,14 +100,19 @@ class Addressing:
     """KubeRay's routes for choosing a session."""
 
     catalog: SessionCatalog
+    live: LiveView
     secure: bool = False
     """Cookies only over TLS."""
 
     async def clusters(self, request: Request) -> Response:
-        catalog = await self.catalog.read(viewer_of(request.scope))
+        viewer = viewer_of(request.scope)
+        catalog = await self.catalog.read(viewer)
         limit = request.query_params.get("limit", "")
         most = int(limit) if limit.isdecimal() and len(limit) < 8 else MOST_LISTED
-        return plain_json([_row(session) for session in catalog.sessions[:most]])
+        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, most)])
+        if missing := self.live.fleet.missing:
+            response.headers["X-Ray-History-Note"] = note_value("; ".join(missing))
+        return response
 
     async def enter(self, request: Request) -> Response:
         """`/enter_cluster/{namespace}/{cluster}/{session}`, or `/{namespace}/{kind}/{name}[/{session}]`."""
@@ -123,7 +132,7 @@ class Addressing:
     async def _entered(self, viewer: Viewer, parts: list[str]) -> Session:
         match parts:
             case [namespace, cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
-                return await self._not_live(self.catalog.find, viewer, namespace, cluster, session)
+                return await self._of_kind(viewer, namespace, "raycluster", cluster, session)
             case [namespace, kind, name]:
                 return await self._of_kind(viewer, namespace, kind.lower(), name, "latest")
             case [namespace, kind, name, session] if kind.lower() in KINDS:
@@ -135,15 +144,13 @@ class Addressing:
         )
 
     async def _of_kind(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
+        if session == "live" or (session == "latest" and self.live.asks_heads):  # as in KubeRay, what runs comes first
+            running = await self.live.entered(viewer, namespace, kind, name, must=session == "live")
+            if running is not None:
+                return running
         if kind == "raycluster":
-            return await self._not_live(self.catalog.find, viewer, namespace, name, session)
-        return await self._not_live(self.catalog.find_owned, viewer, namespace, kind, name, session)
-
-    async def _not_live(self, find: Any, viewer: Viewer, *names: str) -> Session:
-        if names[-1] == "live":
-            raise Refused(404, f"no live cluster {'/'.join(names[:-1])} is known; `latest` opens its newest session")
-        session: Session = await find(viewer, *names)
-        return session
+            return await self.catalog.find(viewer, namespace, name, session)
+        return await self.catalog.find_owned(viewer, namespace, kind, name, session)
 
     async def by_cookies(self, viewer: Viewer, cookies: Mapping[str, str]) -> Session:
         """The session that a browser entered."""
@@ -156,9 +163,10 @@ class Addressing:
                 raise Refused(
                     400, f"{missing}; open /s/NAMESPACE/CLUSTER/SESSION/ or enter one by /enter_cluster first"
                 )
-        return await self._not_live(
-            self.catalog.find, viewer, cookies["cluster_namespace"], cookies["cluster_name"], cookies["session_name"]
-        )
+        namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
+        if cookies["session_name"] == "live":
+            return await self.live.remembered(viewer, namespace, cluster)
+        return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
     def remember(self, response: Response, session: Session) -> None:
         cluster = session.cluster
@@ -174,13 +182,18 @@ class Addressing:
             )
 
 
+def _as_go_writes(moment: int) -> str:
+    """KubeRay's way for live clusters."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+
+
 def _row(session: Session) -> dict[str, Any]:
     cluster = session.cluster
     row: dict[str, Any] = {
         "name": cluster.name,
         "namespace": cluster.namespace,
         "sessionName": session.name,
-        "createTime": session.started_iso,
+        "createTime": session.started_iso or _as_go_writes(session.started),
         "createTimeStamp": session.started,
     }
     if cluster.owner_kind:

@@ -7,7 +7,7 @@ entered by cookie, below `/`. Both lead to the same routes.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,8 +44,9 @@ from .answers import Refused, plain_json, refusal
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
 from .auth.audit import told
 from .frontend import Frontends
-from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
+from .handling import Asked, Handler, SessionEndpoint, both_ways, refused_by_archive
 from .job_tail import JobTail
+from .live import LIVE, Fleet, LiveView, live_routes
 from .metrics import metrics
 from .openapi import document
 from .plumbing import Plumbing
@@ -82,17 +83,24 @@ class Choices:
     base_path: str = ""
     secure_cookies: bool = False
     auth: Mode = field(default_factory=Nobody)
+    fleet: Fleet = field(default_factory=Fleet)
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
     """The whole application."""
-    addressing = Addressing(SessionCatalog(sessions.indexer.store), choices.secure_cookies)
-    frontends = Frontends(choices.dashboards)
+    frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
+    heads = Router(live_routes(fleet, fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
+    catalog = SessionCatalog(sessions.indexer.store)
+    live = LiveView(fleet, catalog, sessions, heads, dashboard)
+    addressing = Addressing(catalog, live, choices.secure_cookies)
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
-        scope["ray_history.session"] = await addressing.catalog.find(
+        if names["session"] == LIVE:
+            await live(names["namespace"], names["cluster"], scope, receive, send)
+            return
+        scope["ray_history.session"] = await catalog.find(
             viewer_of(scope), names["namespace"], names["cluster"], names["session"]
         )
         await dashboard(scope, receive, send)
@@ -100,14 +108,19 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     async def by_cookie(scope: Scope, receive: Receive, send: Send) -> None:
         session = await addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
         scope["ray_history.session"] = session
-        await dashboard(scope, receive, _remembering(addressing, session, send))
+        remembering = _remembering(addressing, session, send)
+        if session.name == LIVE:
+            await live(session.cluster.namespace, session.cluster.name, scope, receive, remembering)
+        else:
+            await dashboard(scope, receive, remembering)
 
     async def counted(_: Request) -> Response:
-        return await run_in_threadpool(metrics, plumbing, sessions)
+        return await run_in_threadpool(metrics, plumbing, sessions, fleet)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        async with fleet.followed():
+            yield
         await choices.auth.close()
         await run_in_threadpool(sessions.close)
 
@@ -167,19 +180,12 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers))
-            for path, handler in _both_ways(HANDLERS.items())
+            for path, handler in both_ways(HANDLERS.items())
         ),
         route("/", SessionEndpoint(sessions, page, redact, answers)),
         route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]
-
-
-def _both_ways(handlers: Iterable[tuple[str, Handler]]) -> Iterable[tuple[str, Handler]]:
-    """A trailing slash makes no difference, as in Ray and in KubeRay."""
-    for path, handler in handlers:
-        yield path, handler
-        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), handler
 
 
 def _remembering(addressing: Addressing, session: Session, send: Send) -> Callable[[Message], Awaitable[None]]:

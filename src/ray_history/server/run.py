@@ -16,10 +16,10 @@ from ray_history.history.building import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from ray_history.journal import start_journal
-from ray_history.kube import Access, default_kubeconfigs, from_kubeconfig, in_cluster, is_in_cluster
 
 from .app import Choices, make_app
 from .auth import AuthSettings, make_mode
+from .live import LiveSettings, api_server, make_fleet
 from .sessions import Sessions
 
 _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
@@ -27,7 +27,7 @@ _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
 
 
 @dataclass(frozen=True)
-class Settings(AuthSettings):
+class Settings(AuthSettings, LiveSettings):
     """All that `ray-history serve` can be told."""
 
     storage: str | None = None
@@ -75,14 +75,10 @@ def application(settings: Settings) -> ASGIApp:
             dashboards=(*given, fetched),
             base_path=settings.base_path.rstrip("/"),
             secure_cookies=settings.tls_cert is not None,
-            auth=make_mode(settings, api_server),
+            auth=make_mode(settings, lambda: api_server(settings)),
+            fleet=make_fleet(settings),
         ),
     )
-
-
-def api_server() -> Access:
-    """The API server of the cluster we run in, else that of kubectl."""
-    return in_cluster() if is_in_cluster() else from_kubeconfig(default_kubeconfigs())
 
 
 def serve(settings: Settings) -> None:

@@ -57,6 +57,10 @@ def cluster_id(asked: Asked) -> Response:
 
 
 def profiling_enabled(_: Asked) -> Response:
+    return no_profiling()
+
+
+def no_profiling() -> Response:
     """Nothing can be profiled; the defaults are Ray's, since the frontend reads them."""
     flags = ("native", "subprocesses", "idle", "leaks", "tracePythonAllocators", "pyspyNativeSupported")
     defaults: dict[str, Any] = dict.fromkeys(flags, False)
