@@ -72,6 +72,6 @@ class Asking:
 
 
 @contextmanager
-def asking(folder: Path, mode: Mode, store: Store | None = None, **choices: Any) -> Iterator[Asking]:
-    with served(store or archive(folder), folder / "cache", Choices(auth=mode, **choices)) as server:
+def asking(folder: Path, mode: Mode, store: Store, **choices: Any) -> Iterator[Asking]:
+    with served(store, folder / "cache", Choices(auth=mode, **choices)) as server:
         yield Asking(server)

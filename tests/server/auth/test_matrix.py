@@ -17,6 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
+from ray_history.archive.stores import Store
 from ray_history.history.building import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
@@ -25,7 +26,7 @@ from ray_history.server.auth.credentials import Peers
 from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
 from ray_history.server.sessions import Sessions
-from tests.server.auth.people import ADA, BOB, SESSION, WRONG, archive, bearer, rules_file
+from tests.server.auth.people import ADA, BOB, SESSION, WRONG, bearer, rules_file
 from tests.server.serving import served
 
 BY_PATH = "/s/{namespace}/{cluster}/{session}"
@@ -97,8 +98,8 @@ def walk(routes: Sequence[BaseRoute], below: str = "") -> Iterator[Place]:
             yield Place(below, route)
 
 
-def places(folder: Path) -> list[Place]:
-    indexer = Indexer(archive(folder), Cache(folder / "cache", 1 << 30), Limits())
+def places(folder: Path, store: Store) -> list[Place]:
+    indexer = Indexer(store, Cache(folder / "cache", 1 << 30), Limits())
     sessions = Sessions(indexer, most_open=1, query_memory=1 << 28, threads=1)
     app: Any = make_app(sessions)
     while not isinstance(app, Starlette):
@@ -144,11 +145,11 @@ class Matrix:
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+def matrix(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Matrix]:
     folder = tmp_path_factory.mktemp("matrix")
     mode = FileTokens(RulesFile(rules_file(folder)), Peers())
-    with served(archive(folder), folder / "served", Choices(auth=mode)) as server:
-        yield Matrix(server.port, places(folder))
+    with served(store, folder / "served", Choices(auth=mode)) as server:
+        yield Matrix(server.port, places(folder, store))
 
 
 def cookies(namespace: str) -> str:

@@ -15,11 +15,12 @@ from .credentials import Shown, without_tokens
 from .modes import Mode, NotKnown
 from .viewer import EVERYBODY, let_in
 
-OPEN = re.compile(
-    r"/(livez|readz|healthz|metrics|login|logout|login\.css)|(/s/[^/]+/[^/]+/[^/]+)?/api/(authenticate|authentication_mode)"
-)
-"""What is answered to people who are not known: that the server lives, its numbers, and the way in."""
-SIGNS_IN = re.compile(r"/(login|logout)|(/s/[^/]+/[^/]+/[^/]+)?/api/authenticate")
+_BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
+OPEN = {
+    "GET": re.compile(rf"/(livez|readz|healthz|metrics|login|login\.css)|{_BELOW}/api/authentication_mode"),
+    "POST": re.compile(rf"/(login|logout)|{_BELOW}/api/authenticate"),
+}
+"""What is answered to people who are not known: that the server lives, its numbers, and the way in and out."""
 
 
 class Guard:
@@ -37,11 +38,12 @@ class Guard:
         if shown.through_trusted:
             _take_over_scheme(scope, shown)
         path = scope["path"].removeprefix(self._base) if scope["path"].startswith(self._base + "/") else ""
-        if scope.get("method") == "POST" and not SIGNS_IN.fullmatch(path):
-            await refusal(Refused(405, "POST is not allowed: history cannot be changed"))(scope, receive, send)
-            return
-        if OPEN.fullmatch(path):
+        method = {"HEAD": "GET"}.get(scope.get("method", ""), scope.get("method", ""))
+        if method in OPEN and OPEN[method].fullmatch(path):
             await self._app(scope, receive, send)  # without a viewer; with the tokens, which signing in looks at
+            return
+        if method == "POST":
+            await refusal(Refused(405, "POST is not allowed: history cannot be changed"))(scope, receive, send)
             return
         try:
             viewer = await self._mode.known(shown)
