@@ -94,6 +94,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     catalog = SessionCatalog(sessions.indexer.store)
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
     addressing = Addressing(catalog, live, choices.secure_cookies)
+    below = [*dashboard.routes, *(heads.routes if heads else ())]
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
@@ -132,8 +133,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
         Route("/s/{namespace}/{cluster}/{session}", _with_slash),
-        Mount("/s/{namespace}/{cluster}/{session}", app=_Leading(by_path, dashboard.routes)),
-        Mount("/", app=_Leading(by_cookie, dashboard.routes)),
+        Mount("/s/{namespace}/{cluster}/{session}", app=_Leading(by_path, below)),
+        Mount("/", app=_Leading(by_cookie, below)),
     ]
     if choices.base_path:
         routes = [Mount(choices.base_path, routes=routes)]

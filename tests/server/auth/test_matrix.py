@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,9 @@ from ray_history.server.app import Choices, make_app
 from ray_history.server.auth.credentials import Peers
 from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
+from ray_history.server.live import LIVE, Fleet, LiveSettings, make_fleet
 from ray_history.server.sessions import Sessions
+from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, bearer, rules_file
 from tests.server.serving import served
 
@@ -98,10 +101,10 @@ def walk(routes: Sequence[BaseRoute], below: str = "") -> Iterator[Place]:
             yield Place(below, route)
 
 
-def places(folder: Path, store: Store) -> list[Place]:
+def places(folder: Path, store: Store, fleet: Fleet) -> list[Place]:
     indexer = Indexer(store, Cache(folder / "cache", 1 << 30), Limits())
     sessions = Sessions(indexer, most_open=1, query_memory=1 << 28, threads=1)
-    app: Any = make_app(sessions)
+    app: Any = make_app(sessions, Choices(fleet=fleet))
     while not isinstance(app, Starlette):
         app = app._app
     sessions.close()
@@ -146,14 +149,25 @@ class Matrix:
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Matrix]:
+    """Stored sessions and running clusters, of Ada's namespace and of Bob's; the heads do not answer."""
     folder = tmp_path_factory.mktemp("matrix")
     mode = FileTokens(RulesFile(rules_file(folder)), Peers())
-    with served(store, folder / "served", Choices(auth=mode)) as server:
-        yield Matrix(server.port, places(folder, store))
+    with KubeStandIn().running() as api:
+        for namespace in ("default", "locked"):
+            api.put("RayCluster", ray_cluster(namespace, "demo"))
+        (folder / "kubeconfig").write_text(api.kubeconfig())
+        running = LiveSettings(kubeconfigs=str(folder / "kubeconfig"), use_kubernetes_proxy=True)
+        with served(store, folder / "served", Choices(auth=mode, fleet=make_fleet(running))) as server:
+            made = Matrix(server.port, places(folder, store, make_fleet(running)))
+            deadline = time.monotonic() + 60
+            while b'"live"' not in made.ask("GET", "/clusters", ADA).body:
+                assert time.monotonic() < deadline, "running clusters are not found"
+                time.sleep(0.05)
+            yield made
 
 
-def cookies(namespace: str) -> str:
-    return f"cluster_name=demo; cluster_namespace={namespace}; session_name={SESSION}"
+def cookies(namespace: str, session: str = SESSION) -> str:
+    return f"cluster_name=demo; cluster_namespace={namespace}; session_name={session}"
 
 
 def as_if_nameless(asked: Asked, namespace: str) -> Asked:
@@ -198,7 +212,8 @@ def test_whoever_may_gets_the_answer(matrix: Matrix) -> None:
         for method, path, cookie in every(matrix, namespace):
             answer = matrix.ask(method, path, token, cookie)
             assert "www-authenticate" not in answer.headers, (method, path)
-            assert b"there is no session" not in answer.body, (method, path)
+            for missing in (b"there is no session", b"no live cluster"):
+                assert missing not in answer.body, (method, path)
 
 
 def test_the_open_ones_are_the_same_for_everybody(matrix: Matrix) -> None:
@@ -240,12 +255,14 @@ def every(matrix: Matrix, namespace: str, *, lists: bool = True) -> Iterator[tup
             continue
         for method in place.methods:
             if place.below == BY_PATH:
-                yield method, f"/s/{namespace}/demo/{SESSION}{place.path()}", ""
+                for session in (SESSION, LIVE):
+                    yield method, f"/s/{namespace}/demo/{session}{place.path()}", ""
             elif place.pattern in ENTERS:
                 for rest in ("demo/latest", f"demo/{SESSION}", "raycluster/demo", "rayjob/nightly", "demo/live"):
-                    if not (namespace == "default" and "rayjob" in rest) and not (rest.endswith("live") and lists):
+                    if not (namespace == "default" and "rayjob" in rest):
                         yield method, f"/enter_cluster/{namespace}/{rest}", ""
             elif place.pattern in SAME_FOR_ALL:
                 yield method, f"/s/{namespace}/demo/{SESSION}", ""
             else:
-                yield method, place.path(), cookies(namespace)
+                for session in (SESSION, LIVE):
+                    yield method, place.path(), cookies(namespace, session)

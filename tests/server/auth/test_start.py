@@ -12,8 +12,8 @@ import requests
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.kube import in_cluster
 from ray_history.server.auth import AuthSettings, WrongAuth, checked, is_loopback, make_mode
-from ray_history.server.run import api_server
 from tests.captured import write_archive
 from tests.collector.collector_process import run_cli
 from tests.server.auth.people import ADA, SESSION, bearer, rules_file
@@ -100,4 +100,4 @@ def test_this_machine_alone_needs_no_choice() -> None:
 
 def test_an_unknown_mode_is_never_an_open_one() -> None:
     with pytest.raises(WrongAuth, match="not known"):
-        make_mode(AuthSettings(auth="disabled"), api_server)
+        make_mode(AuthSettings(auth="disabled"), in_cluster)

@@ -9,7 +9,7 @@ from .guard import Guard
 from .login import Login
 from .modes import Mode, Nobody
 from .settings import AuthSettings, WrongAuth, checked, is_loopback, make_mode
-from .viewer import EVERYBODY, Hidden, Viewer, bearer_of, viewer_of
+from .viewer import EVERYBODY, Hidden, Viewer, viewer_of
 
 __all__ = [
     "EVERYBODY",
@@ -21,7 +21,6 @@ __all__ = [
     "Nobody",
     "Viewer",
     "WrongAuth",
-    "bearer_of",
     "checked",
     "is_loopback",
     "make_mode",

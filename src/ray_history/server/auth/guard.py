@@ -51,7 +51,7 @@ class Guard:
             audit.told("denied", scope, None, status=refused.status)
             await self._refuse(refused, scope, receive, send)
             return
-        inner = let_in(scope, viewer, shown.token, without_tokens(shown.headers))
+        inner = let_in(scope, viewer, without_tokens(shown.headers))
         watched = _Watched(inner, send, private=viewer is not EVERYBODY)
         try:
             await self._app(inner, receive, watched)

@@ -14,7 +14,6 @@ from ray_history.archive.layout import Cluster
 from ..answers import Refused
 
 _VIEWER = "ray_history.viewer"
-_BEARER = "ray_history.bearer"
 _AT_ONCE = 8
 
 
@@ -64,12 +63,6 @@ def viewer_of(scope: Scope) -> Viewer:
     return viewer
 
 
-def bearer_of(scope: Scope) -> str | None:
-    """The token that the viewer showed, which no header carries any more."""
-    token: str | None = scope.get(_BEARER)
-    return token
-
-
-def let_in(scope: Scope, viewer: Viewer, bearer: str | None, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+def let_in(scope: Scope, viewer: Viewer, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
     """The request as everything behind the guard gets it."""
-    return {**scope, _VIEWER: viewer, _BEARER: bearer, "headers": headers}
+    return {**scope, _VIEWER: viewer, "headers": headers}

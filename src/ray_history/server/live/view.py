@@ -63,6 +63,8 @@ class LiveView:
     async def entered(self, viewer: Viewer, namespace: str, kind: str, name: str, *, must: bool) -> Session | None:
         """The live session of who is named, for who enters it: it runs or, if there `must` be one, seems to."""
         by_name = kind == "raycluster"
+        if must and by_name and not await viewer.sees(namespace, name):
+            raise Hidden(_not_running(namespace, name))
         running = self.fleet.find(namespace, name) if by_name else self.fleet.find_owned(namespace, kind, name)
         if running is not None and await viewer.sees(namespace, running.cluster.name):
             return running.session
@@ -75,8 +77,10 @@ class LiveView:
 
     async def remembered(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
         """The live session that a browser entered before; it may have ended since."""
+        if not await viewer.sees(namespace, cluster):
+            raise Hidden(_not_running(namespace, cluster))
         running = self.fleet.find(namespace, cluster)
-        if running is not None and await viewer.sees(namespace, cluster):
+        if running is not None:
             return running.session
         newest = await self._newest(viewer, namespace, cluster)
         if newest is None:
@@ -124,7 +128,9 @@ class LiveView:
     async def _newest(self, viewer: Viewer, namespace: str, cluster: str, name: str = "latest") -> Session | None:
         try:
             return await self._catalog.find(viewer, namespace, cluster, name)
-        except Refused:
+        except Refused as refused:
+            if refused.status != 404:
+                raise
             return None
 
     async def _life(self, session: Session) -> _Life:
