@@ -164,9 +164,8 @@ class KubeStandIn:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(20)
 
     def _run(self, started: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve(started))
-        self._loop.close()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # ends all that is left
+            runner.run(self._serve(started))
 
     async def _serve(self, started: threading.Event) -> None:
         self._stop = asyncio.Event()
@@ -283,7 +282,10 @@ class KubeStandIn:
         if refused is not None:
             return refused
         if verb == "create":
-            return web.json_response(self._put(kind, await request.json()), status=201)
+            body = await request.json()
+            if body.get("kind") != kind:
+                return _status(400, "BadRequest", "Object 'Kind' is missing")
+            return web.json_response(self._put(kind, body), status=201)
         if verb == "delete":
             self._delete(kind, namespace, name)
             return _status(200, "", "")
@@ -457,6 +459,7 @@ def ray_cluster(
         head["serviceName"] = service or f"{name}-head-svc"
     return {
         "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
         "metadata": about,
         "spec": {"rayVersion": "2.60.0", "headGroupSpec": {"template": {"spec": {"containers": [{}]}}}, **(spec or {})},
         "status": {"state": "ready", "head": head},

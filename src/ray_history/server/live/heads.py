@@ -89,7 +89,7 @@ class HeadClient:
         limit = None if follow else _ANSWER
         limits = aiohttp.ClientTimeout(total=limit, sock_connect=_CONNECT)
         self.asked_total += 1
-        while True:
+        for again in (True, False):
             door = await self._door(running)
             headers = {**door.headers, **_OURS, "Accept": accept, "Accept-Encoding": "identity"}
             url = URL(door.address + path + (f"?{query}" if query else ""), encoded=True)
@@ -98,7 +98,7 @@ class HeadClient:
                     method, url, headers=headers, timeout=limits, **{**door.transport, "allow_redirects": False}
                 )
             try:
-                if response.status in (401, 403) and self._ways.forget_token(running.cluster):
+                if response.status in (401, 403) and again and self._ways.forget_token(running.cluster):
                     continue  # it may have been renewed
                 yield await self._answer(running, response)
                 return

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from ..answers import JSON, Refused, enveloped, plain_json
 from ..frontend import Frontends
@@ -211,11 +211,8 @@ async def _pass_texts(head: aiohttp.ClientWebSocketResponse, socket: WebSocket) 
 
 
 async def _closed(socket: WebSocket) -> None:
-    try:
-        while True:
-            await socket.receive()
-    except (WebSocketDisconnect, RuntimeError):
-        return
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
 
 
 async def _disconnected(receive: Receive) -> None:
