@@ -90,7 +90,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     """The whole application."""
     frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
-    heads = Router(live_routes(fleet, fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
+    heads = Router(live_routes(fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
     catalog = SessionCatalog(sessions.indexer.store)
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
     addressing = Addressing(catalog, live, choices.secure_cookies)

@@ -48,7 +48,6 @@ class Told:
     head_pod: str
     at: float
     session: str | None = None
-    ray_version: str | None = None
 
 
 class Fleet:
@@ -102,10 +101,6 @@ class Fleet:
         told = self._told.get(running.cluster.uid)
         return told.session if told and told.head_pod == running.cluster.head_pod else None
 
-    def ray_version_of(self, running: Running) -> str | None:
-        told = self._told.get(running.cluster.uid)
-        return (told.ray_version if told else None) or running.cluster.ray_version
-
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -151,7 +146,7 @@ class Fleet:
         async with turns:
             try:
                 told = await heads.version(running)
-                self._told[running.cluster.uid] = Told(pod, time.monotonic(), told.session_name, told.ray_version)
+                self._told[running.cluster.uid] = Told(pod, time.monotonic(), told.session_name)
             except HeadSilent as silent:
                 journal.info("%s/%s: %s", running.cluster.namespace, running.cluster.name, silent)
-                self._told[running.cluster.uid] = Told(pod, time.monotonic())
+                self._told[running.cluster.uid] = Told(pod, time.monotonic(), self.session_of(running))

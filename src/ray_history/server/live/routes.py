@@ -25,7 +25,7 @@ from ..frontend import Frontends
 from ..handling import both_ways
 from ..redaction import redacted
 from ..small_answers import no_profiling
-from .fleet import LIVE, Fleet, Running
+from .fleet import LIVE, Running
 from .heads import HeadAnswer, HeadClient, HeadSilent
 
 _LISTED = (
@@ -57,19 +57,20 @@ def running_of(scope: Scope) -> Running:
     return running
 
 
-def live_routes(fleet: Fleet, heads: HeadClient, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
+def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
     """The dashboard of a running cluster."""
 
     async def page(request: Request) -> Response:
-        version = fleet.ray_version_of(running_of(request.scope))
-        return frontends.page(version, request.query_params.get("dashboard"))
+        running = running_of(request.scope)
+        told = await heads.version(running)  # a head that is silent shows nothing: the archive does
+        return frontends.page(told.ray_version or running.cluster.ray_version, request.query_params.get("dashboard"))
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])
 
     async def status(request: Request) -> Response:
-        session = fleet.session_of(running_of(request.scope)) or LIVE
-        return plain_json({"session": session, "ready": True, "stage": "ready", "live": True, "note": ""})
+        told = await heads.version(running_of(request.scope))
+        return plain_json({"session": told.session_name or LIVE, "ready": True, "stage": "ready", "note": ""})
 
     async def redaction(_: Request) -> Response:
         return enveloped({"redactionEnabled": redact})
