@@ -111,7 +111,9 @@ class Addressing:
         most = int(limit) if limit.isdecimal() and len(limit) < 8 else MOST_LISTED
         response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, most)])
         if missing := self.live.fleet.missing:
-            response.headers["X-Ray-History-Note"] = note_value("; ".join(missing))
+            # Why names namespaces and the API server, which concerns those who may see everything.
+            why = "; ".join(missing) if viewer is EVERYBODY else "not all running clusters are known; the log says why"
+            response.headers["X-Ray-History-Note"] = note_value(why)
         return response
 
     async def enter(self, request: Request) -> Response:

@@ -107,6 +107,9 @@ def test_which_peers_are_trusted(networks: str, address: str, trusted: bool) -> 
         ("192.0.2.9, 10.0.0.2", "192.0.2.9"),
         ("10.0.0.3, 10.0.0.2", "10.0.0.3"),
         ("not an address", "not an address"),
+        ("192.0.2.9:4711", "192.0.2.9"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
     ],
 )
 def test_the_client_is_the_first_address_that_is_no_trusted_proxy(told: str, peer: str) -> None:

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.credentials import COOKIE, RAYS_COOKIE, Peers, bearer, is_token, without_tokens
-from ray_history.server.auth.modes import FileTokens
+from ray_history.server.auth.modes import FileTokens, Nobody
 from ray_history.server.auth.rules import RulesFile, WrongRules, parse_rules
+from ray_history.server.live import LiveSettings, make_fleet
+from tests.parts.kube_stand_in import KubeStandIn
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
 from tests.server.auth.people import bearer as carried
 
@@ -220,3 +222,16 @@ def test_a_removed_token_is_refused_by_the_running_server(tmp_path: Path, store:
         rules_file(tmp_path, [])
         clock.now += 5
         assert server.get(S, carried(ADA)).status_code == 403
+
+
+def test_why_running_clusters_are_missing_is_told_to_those_who_may_see_everything(tmp_path: Path, store: Store) -> None:
+    with KubeStandIn().running() as gone:
+        (tmp_path / "kubeconfig").write_text(gone.kubeconfig())
+    told = []
+    for mode in (FileTokens(RulesFile(rules_file(tmp_path)), Peers()), Nobody()):
+        fleet = make_fleet(LiveSettings(kubeconfigs=str(tmp_path / "kubeconfig"), kube_namespaces="locked"))
+        with asking(tmp_path, mode, store, fleet=fleet) as server:
+            told.append(server.get("/clusters", carried(ADA)).headers["x-ray-history-note"])
+    assert "locked" not in told[0]
+    assert "not all running clusters are known" in told[0]
+    assert "locked" in told[1]

@@ -105,8 +105,14 @@ class Peers:
         peer = direct = str(scope["client"][0]) if scope.get("client") else "unknown"
         told = [part.strip() for name, value in headers if name == b"x-forwarded-for" for part in _parts(value)]
         while told and self.trusts(peer):
-            peer = told.pop()[:64]
+            peer = _without_port(told.pop()[:64])
         return Shown(bearer(headers), peer, self.trusts(direct), headers)
+
+
+def _without_port(address: str) -> str:
+    """Some proxies tell `192.0.2.1:4711`, or `[2001:db8::1]:4711`; every connection would be another peer."""
+    found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]+):\d+", address)
+    return (found[1] or found[2]) if found else address
 
 
 def _parts(value: bytes) -> list[str]:
