@@ -149,6 +149,26 @@ def test_without_permission_it_is_told_and_granted_later_it_works(
     asyncio.run(story())
 
 
+def test_with_kuberays_role_which_may_not_watch_clusters_are_listed_again_and_again(
+    stand_in: tuple[World, KubeStandIn],
+) -> None:
+    world, server = stand_in
+    server.people["weak"] = Person("history")
+    server.rules += [Rule("history", "list", "rayclusters"), Rule("history", "get", "rayclusters")]
+    world.kubeconfig.write_text(server.kubeconfig("weak"))
+    server.put("RayCluster", ray_cluster("team", "one"))
+
+    async def story() -> None:
+        async with discovering(world) as discovery:
+            discovery.list_again = 0.05
+            await until(lambda: names(discovery) == {"one"} and discovery.missing == [])
+            server.put("RayCluster", ray_cluster("team", "two"))
+            server.delete("RayCluster", "team", "one")
+            await until(lambda: names(discovery) == {"two"} and discovery.missing == [])
+
+    asyncio.run(story())
+
+
 def test_some_namespaces_are_watched_each_on_its_own(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
     for namespace in ("blue", "green", "red"):

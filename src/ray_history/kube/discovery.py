@@ -24,6 +24,8 @@ journal = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
+_LIST_AGAIN = 15.0
+"""Seconds between lists, where watching is not allowed."""
 _ALL = ""
 
 
@@ -39,6 +41,10 @@ class Discovery:
         self.on_change: Callable[[], None] = lambda: None
         self._found: dict[str, dict[tuple[str, str], RayCluster]] = {scope: {} for scope in self._scopes}
         self._missing: dict[str, str] = dict.fromkeys(self._scopes, "they were not listed yet")
+        self._seen_until: dict[str, str] = dict.fromkeys(self._scopes, "")
+        self._pauses: dict[str, float] = dict.fromkeys(self._scopes, first_pause)
+        self._listed_only = False
+        self.list_again = _LIST_AGAIN
         self.lists = 0
         """How often everything was listed."""
 
@@ -70,31 +76,40 @@ class Discovery:
 
     async def _follow(self, scope: str) -> None:
         path = resource_path(GROUP_VERSION, PLURAL, scope)
-        version, pause = "", self._first_pause
         while True:
+            wait = self._first_pause
             try:
-                if not version:
-                    version = await self._list(scope, path)
-                    pause = self._first_pause
-                async with aclosing(self.kubernetes.watch(path, version)) as changes:
-                    async for change in changes:
-                        self._apply(scope, change.kind, change.thing)
-                        version = change.resource_version or version
-                        pause = self._first_pause
-                        self._well(scope)
-                await asyncio.sleep(self._first_pause * random.random())  # noqa: S311  # ended as agreed
-                continue
+                if not self._seen_until[scope]:
+                    await self._list(scope, path)
+                await self._watch(scope, path)
             except Gone:
-                version = ""
-                continue
+                self._seen_until[scope] = ""
             except KubeError as error:
                 self._failed(scope, error)
                 if isinstance(error, Denied | NotFound):
-                    version, pause = "", _LONGEST_PAUSE if pause > self._first_pause else pause
-            await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311  # not all replicas at once
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                    self._seen_until[scope] = ""
+                wait = self._pauses[scope]
+                self._pauses[scope] = min(wait * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(wait * (0.5 + random.random()))  # noqa: S311  # not all replicas at once
 
-    async def _list(self, scope: str, path: str) -> str:
+    async def _watch(self, scope: str, path: str) -> None:
+        """Until the API server ends it; one that may be listed only (KubeRay's role) is listed again and again."""
+        try:
+            async with aclosing(self.kubernetes.watch(path, self._seen_until[scope])) as changes:
+                async for change in changes:
+                    self._apply(scope, change.kind, change.thing)
+                    self._seen_until[scope] = change.resource_version or self._seen_until[scope]
+                    self._well(scope)
+        except Denied as error:
+            if error.status != 403:
+                raise
+            if not self._listed_only:
+                journal.info("%s: listed every %g s: %s", self.kubernetes.access.name, self.list_again, error)
+            self._listed_only = True
+            self._seen_until[scope] = ""
+            await asyncio.sleep(self.list_again)
+
+    async def _list(self, scope: str, path: str) -> None:
         listing = await self.kubernetes.list(path)
         found = {}
         for thing in listing.items:
@@ -103,9 +118,9 @@ class Discovery:
                 found[cluster.namespace, cluster.name] = cluster
         self._found[scope] = found
         self.lists += 1
+        self._seen_until[scope] = listing.resource_version
         self._well(scope)
         self.on_change()
-        return listing.resource_version
 
     def _apply(self, scope: str, kind: str, thing: dict[str, Any]) -> None:
         cluster = ray_cluster(thing)
@@ -118,7 +133,7 @@ class Discovery:
         self.on_change()
 
     def _well(self, scope: str) -> None:
-        self._missing[scope] = ""
+        self._missing[scope], self._pauses[scope] = "", self._first_pause
 
     def _failed(self, scope: str, error: KubeError) -> None:
         match error:

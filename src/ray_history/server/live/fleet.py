@@ -56,6 +56,7 @@ class Fleet:
     def __init__(self, discoveries: Sequence[Discovery] = (), heads: HeadClient | None = None) -> None:
         self._discoveries, self.heads = tuple(discoveries), heads
         self._told: dict[str, Told] = {}
+        self._broken: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         for discovery in self._discoveries:
             discovery.on_change = self._changed.set
@@ -89,7 +90,7 @@ class Fleet:
     @property
     def missing(self) -> list[str]:
         """What is not known of the running clusters, and why."""
-        return [why for discovery in self._discoveries for why in discovery.missing]
+        return [*self._broken, *(why for discovery in self._discoveries for why in discovery.missing)]
 
     @property
     def asked(self) -> bool:
@@ -112,7 +113,7 @@ class Fleet:
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
         """Within the block the clusters are known, sooner or later."""
-        task = asyncio.create_task(self.run())
+        task = asyncio.create_task(self._run_or_tell())
         try:
             yield
         finally:
@@ -122,6 +123,13 @@ class Fleet:
                 await self.heads.close()
             for discovery in self._discoveries:
                 await discovery.kubernetes.close()
+
+    async def _run_or_tell(self) -> None:
+        try:
+            await self.run()
+        except Exception:  # noqa: BLE001  # whatever it is, the rest of the server goes on
+            journal.exception("running clusters are no longer followed")
+            self._broken = ("running clusters are no longer followed; the log says why",)
 
     async def _keep_asking(self, heads: HeadClient) -> None:
         turns = asyncio.Semaphore(_AT_ONCE)
