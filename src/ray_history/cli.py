@@ -27,7 +27,18 @@ from .archive.settings import Upstream, resolve
 from .archive.stores import Store, open_store
 from .collector import settings as collector_settings
 from .journal import FORMATS, LEVELS, start_journal
-from .options import DASHBOARD_DIR, INDEX, INJECT, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
+from .options import (
+    AUTH,
+    DASHBOARD_DIR,
+    INDEX,
+    INJECT,
+    KUBE,
+    SERVE,
+    STORAGE,
+    UPSTREAM,
+    WITHOUT_EFFECT,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from .index.ahead import Outcome
@@ -221,10 +232,13 @@ def collect(store: Store, **flags: str | None) -> None:
 
 
 @ray_history.command()
-@functools.partial(with_options, (*STORAGE, *SERVE, *INDEX, *UPSTREAM))
+@functools.partial(with_options, (*STORAGE, *SERVE, *AUTH, *KUBE, *INDEX, *UPSTREAM))
 @click.pass_context
 def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, **flags: Any) -> None:
-    """Show finished sessions in the Ray Dashboard, and answer its API."""
+    """Show sessions in the Ray Dashboard, finished and running ones, and answer its API."""
+    from .kube import Misconfigured
+    from .server.auth import WrongAuth, checked, is_loopback, make_mode
+    from .server.live import api_server, make_fleet
     from .server.run import Settings
     from .server.run import serve as run_server
 
@@ -241,6 +255,19 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
         log_format=above.get("log_format", "text"),
         **flags,
     )
+    try:
+        checked(settings, settings.host)
+        make_mode(settings, lambda: api_server(settings))
+        make_fleet(settings)
+    except (WrongAuth, Misconfigured) as error:
+        raise click.ClickException(str(error)) from None
+    if settings.auth == "none" and not is_loopback(settings.host):
+        journal.warning(
+            "whoever reaches %s:%d sees every session of every namespace; "
+            "--auth token, kubernetes or header chooses who may",
+            settings.host,
+            settings.port,
+        )
     upstream = Upstream(settings.storage_backend, settings.storage_backend_config_path, settings.storage_root_dir)
     store = open_store(resolve(settings.storage, upstream, os.environ))
     store.check()
@@ -411,8 +438,9 @@ def collector_main() -> NoReturn:
 
 
 def historyserver_main() -> NoReturn:
-    """The drop-in for KubeRay's `historyserver`: the same flags, listening where it listens."""
+    """The drop-in for KubeRay's `historyserver`: the same flags, listening where it listens, open as it is."""
     os.environ.setdefault("RAY_HISTORY_HOST", "0.0.0.0")  # noqa: S104
+    os.environ.setdefault("RAY_HISTORY_AUTH", "none")
     main(["serve", *_two_dashes(sys.argv[1:])])
 
 

@@ -240,20 +240,168 @@ INJECT: tuple[Option, ...] = (
 )
 
 
-_LIVE = "live clusters are not shown yet, finished sessions need no Kubernetes"
+AUTH: tuple[Option, ...] = (
+    click.option(
+        "--auth",
+        envvar="RAY_HISTORY_AUTH",
+        type=click.Choice(["none", "token", "kubernetes", "header"]),
+        help="How to know who looks; must be chosen unless --host is this machine alone. [env: RAY_HISTORY_AUTH]",
+    ),
+    click.option(
+        "--auth-tokens-file",
+        "--auth-rules-file",
+        "auth_file",
+        envvar="RAY_HISTORY_AUTH_FILE",
+        metavar="FILE",
+        help="Who may see what, for --auth token and header: see docs/security.md. [env: RAY_HISTORY_AUTH_FILE]",
+    ),
+    click.option(
+        "--auth-header",
+        envvar="RAY_HISTORY_AUTH_HEADER",
+        default="X-Forwarded-User",
+        show_default=True,
+        metavar="NAME",
+        help="The header in which a trusted proxy tells who it is. [env: RAY_HISTORY_AUTH_HEADER]",
+    ),
+    click.option(
+        "--auth-groups-header",
+        envvar="RAY_HISTORY_AUTH_GROUPS_HEADER",
+        default="X-Forwarded-Groups",
+        show_default=True,
+        metavar="NAME",
+        help="The header with their groups, separated by commas. [env: RAY_HISTORY_AUTH_GROUPS_HEADER]",
+    ),
+    click.option(
+        "--auth-trusted-peers",
+        envvar="RAY_HISTORY_AUTH_TRUSTED_PEERS",
+        default="",
+        metavar="NETWORKS",
+        help="Proxies whose headers are believed, such as 10.0.0.0/8,192.0.2.7; for X-Forwarded-For and -Proto this "
+        "machine if none is given. [env: RAY_HISTORY_AUTH_TRUSTED_PEERS]",
+    ),
+    click.option(
+        "--auth-audience",
+        envvar="RAY_HISTORY_AUTH_AUDIENCE",
+        default="",
+        metavar="NAMES",
+        help="Tokens of Kubernetes must be meant for one of these. [env: RAY_HISTORY_AUTH_AUDIENCE]",
+    ),
+    click.option(
+        "--auth-access",
+        envvar="RAY_HISTORY_AUTH_ACCESS",
+        default="get rayclusters.ray.io",
+        show_default=True,
+        metavar="ACCESS",
+        help="What one must be allowed in Kubernetes to see a session. [env: RAY_HISTORY_AUTH_ACCESS]",
+    ),
+    click.option(
+        "--auth-scope",
+        envvar="RAY_HISTORY_AUTH_SCOPE",
+        type=click.Choice(["namespace", "cluster"]),
+        default="namespace",
+        show_default=True,
+        help="Ask Kubernetes about namespaces only, or also about each cluster. [env: RAY_HISTORY_AUTH_SCOPE]",
+    ),
+    click.option(
+        "--auth-cache",
+        envvar="RAY_HISTORY_AUTH_CACHE",
+        type=click.FloatRange(0, 3600),
+        default=60,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long answers of Kubernetes count; refusals 10 seconds at most. [env: RAY_HISTORY_AUTH_CACHE]",
+    ),
+)
+
+
+_SWITCH: dict[str, Any] = {"is_flag": False, "flag_value": "true", "type": click.BOOL, "metavar": "[BOOLEAN]"}
+"""`--x` alone, or `--x=false`, as in Go."""
+KUBE: tuple[Option, ...] = (
+    click.option(
+        "--kube",
+        envvar="RAY_HISTORY_KUBE",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
+        help="Show running clusters: if this is a pod or a kubeconfig is named; always; never. [env: RAY_HISTORY_KUBE]",
+    ),
+    click.option(
+        "--kubeconfigs",
+        envvar="RAY_HISTORY_KUBECONFIGS",
+        default="",
+        metavar="FILES",
+        help="Kubeconfigs of the API servers to ask, as FILE[#CONTEXT],… [env: RAY_HISTORY_KUBECONFIGS]",
+    ),
+    click.option(
+        "--kube-context",
+        envvar="RAY_HISTORY_KUBE_CONTEXT",
+        default="",
+        metavar="NAME",
+        help="The context of a kubeconfig, if not its current one. [env: RAY_HISTORY_KUBE_CONTEXT]",
+    ),
+    click.option(
+        "--kube-namespaces",
+        envvar="RAY_HISTORY_KUBE_NAMESPACES",
+        default="",
+        metavar="NAMES",
+        help="Look for running clusters in these namespaces only, such as team-a,team-b. "
+        "[env: RAY_HISTORY_KUBE_NAMESPACES]",
+    ),
+    click.option(
+        "--kube-api-qps",
+        envvar="RAY_HISTORY_KUBE_API_QPS",
+        type=click.FloatRange(0, min_open=True),
+        default=100,
+        show_default=True,
+        help="Requests to an API server per second. [env: RAY_HISTORY_KUBE_API_QPS]",
+    ),
+    click.option(
+        "--kube-api-burst",
+        envvar="RAY_HISTORY_KUBE_API_BURST",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="How many may follow each other at once. [env: RAY_HISTORY_KUBE_API_BURST]",
+    ),
+    click.option(
+        "--live-proxy/--no-live-proxy",
+        envvar="RAY_HISTORY_LIVE_PROXY",
+        default=True,
+        show_default=True,
+        help="Ask the heads of running clusters; without, they too are shown from the archive. "
+        "[env: RAY_HISTORY_LIVE_PROXY]",
+    ),
+    click.option(
+        "--use-kubernetes-proxy",
+        envvar="RAY_HISTORY_USE_KUBERNETES_PROXY",
+        default=False,
+        help="Reach the heads through the API server. [env: RAY_HISTORY_USE_KUBERNETES_PROXY]",
+        **_SWITCH,
+    ),
+    click.option(
+        "--use-auth-token-mode",
+        envvar="RAY_HISTORY_USE_AUTH_TOKEN_MODE",
+        default=False,
+        help="Read the token of a running cluster that asks for one from its Secret. "
+        "[env: RAY_HISTORY_USE_AUTH_TOKEN_MODE]",
+        **_SWITCH,
+    ),
+    click.option(
+        "--ray-token-file",
+        envvar="RAY_HISTORY_RAY_TOKEN_FILE",
+        metavar="FILE",
+        help="A token for running clusters that ask for one of Kubernetes; their heads see it. "
+        "[env: RAY_HISTORY_RAY_TOKEN_FILE]",
+    ),
+)
+
+
 WITHOUT_EFFECT = {
-    "kubeconfigs": _LIVE,
-    "use_kubernetes_proxy": _LIVE,
-    "use_auth_token_mode": _LIVE,
-    "kube_api_qps": _LIVE,
-    "kube_api_burst": _LIVE,
     "session_process_timeout": "opening a session goes on until it is done, and shows its progress",
     "session_cache_max_memory": "sessions are kept on disk; see --cache-size",
     "session_cache_ttl": "open sessions are compared with the archive; the least recently used is closed",
 }
 """Flags of KubeRay's history server that are taken so that its command line keeps working."""
-_BARE: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
 UPSTREAM: tuple[Option, ...] = tuple(
-    click.option("--" + name.replace("_", "-"), hidden=True, **(_BARE if name.startswith("use_") else {}))
-    for name in WITHOUT_EFFECT
+    click.option("--" + name.replace("_", "-"), hidden=True) for name in WITHOUT_EFFECT
 )

@@ -75,7 +75,7 @@ def served(store: Store, cache: Path, choices: Choices | None = None, *, most_op
     sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=0.5)
     port = free_port()
     app = make_app(sessions, choices or Choices())
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, proxy_headers=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -43,7 +43,10 @@ def running(folder: Path, program: str, *arguments: str) -> Iterator[tuple[Proce
         yield process, port
 
 
-def test_the_drop_in_takes_kuberays_command_line(archive: Path, tmp_path: Path) -> None:
+def test_the_drop_in_takes_kuberays_command_line(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     flags = (
         "-storage-backend=localtest",
         f"--storage-root-dir={archive}",
@@ -56,7 +59,8 @@ def test_the_drop_in_takes_kuberays_command_line(archive: Path, tmp_path: Path) 
     ):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/clusters") as answer:
             assert b'"name":"demo"' in answer.read()
-        assert "--kube-api-qps has no effect here" in process.log_tail()
+        assert "--session-cache-ttl has no effect here" in process.log_tail()
+        assert "running clusters are not shown: there is no kubeconfig" in process.log_tail()
 
 
 def test_several_processes_answer_below_a_base_path(archive: Path, tmp_path: Path) -> None:

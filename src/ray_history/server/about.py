@@ -29,24 +29,25 @@ class Status:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session: Session = scope["ray_history.session"]
+        note = scope.get("ray_history.note", "")
         self._sessions.start(session)
         response: Response
         if "text/event-stream" in Request(scope).headers.get("accept", ""):
             response = StreamingResponse(
-                self._events(session), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+                self._events(session, note), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
             )
         else:
-            response = plain_json(self._told(session))
+            response = plain_json(self._told(session, note))
         await response(scope, receive, send)
 
-    def _told(self, session: Session) -> dict[str, Any]:
+    def _told(self, session: Session, note: str) -> dict[str, Any]:
         progress = self._sessions.status(session)
-        return {"session": session.name, "ready": progress.stage == "ready", **asdict(progress)}
+        return {"session": session.name, "ready": progress.stage == "ready", "note": note, **asdict(progress)}
 
-    async def _events(self, session: Session) -> AsyncIterator[bytes]:
+    async def _events(self, session: Session, note: str) -> AsyncIterator[bytes]:
         last: dict[str, Any] = {}
         while not last.get("ready"):
-            told = self._told(session)
+            told = self._told(session, note)
             if told["stage"] == "closed" and last:  # it failed: the next request says why
                 told["stage"] = "failed"
             if told != last:

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -20,7 +21,11 @@ from starlette.responses import Response
 from ray_history.archive.catalog import Catalog, Session, read_catalog
 from ray_history.archive.stores import Store
 
-from .answers import Refused, plain_json
+from .answers import Refused, note_value, plain_json
+from .auth import EVERYBODY, Hidden, Viewer, viewer_of
+
+if TYPE_CHECKING:
+    from .live import LiveView
 
 KINDS = ("raycluster", "rayjob", "rayservice")
 COOKIE_AGE = 600
@@ -31,7 +36,10 @@ _SESSION = re.compile(r"session_[0-9]{4}-[0-9]{2}-[0-9]{2}_.*|latest|live")
 
 
 class SessionCatalog:
-    """The sessions of the archive, listed anew when the list is some seconds old."""
+    """The sessions of the archive as somebody sees them, listed anew when the list is some seconds old.
+
+    This is the only way to a session, and it asks who looks: what they may not see is answered as if it were not there.
+    """
 
     def __init__(self, store: Store, fresh_for: float = 5.0) -> None:
         self._store, self._fresh_for = store, fresh_for
@@ -39,30 +47,51 @@ class SessionCatalog:
         self._listed = float("-inf")
         self._catalog = Catalog(())
 
-    def read(self) -> Catalog:
+    async def read(self, viewer: Viewer) -> Catalog:
+        """All that there is for them."""
+        return await self._seen(viewer, await run_in_threadpool(self._listed_now))
+
+    async def find(self, viewer: Viewer, namespace: str, cluster: str, session: str) -> Session:
+        what = f"{namespace}/{cluster}/{session}"
+        if not await viewer.sees(namespace, cluster):  # asked before looking: it takes as long when there is nothing
+            raise Hidden(_missing(what))
+        return _first((await run_in_threadpool(self._listed_now)).find(namespace, cluster, session), what)
+
+    async def find_owned(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
+        """By the owner of the cluster: a RayJob or RayService."""
+        catalog = (await run_in_threadpool(self._listed_now)).find(namespace, None, None)
+        owned = tuple(
+            entry
+            for entry in catalog.sessions
+            if (entry.cluster.owner_kind or "").lower() == kind and entry.cluster.owner_name == name
+        )
+        what = f"{namespace}/{kind}/{name}/{session}"
+        seen = await self._seen(viewer, Catalog(owned))
+        if owned and not seen.sessions:
+            raise Hidden(_missing(what))
+        return _first(seen.find(None, None, session), what)
+
+    async def _seen(self, viewer: Viewer, catalog: Catalog) -> Catalog:
+        if viewer is EVERYBODY:
+            return catalog
+        seen = await viewer.seen(entry.cluster for entry in catalog.sessions)
+        return Catalog(tuple(entry for entry in catalog.sessions if entry.cluster in seen))
+
+    def _listed_now(self) -> Catalog:
         with self._lock:
             if time.monotonic() - self._listed > self._fresh_for:
                 self._catalog = read_catalog(self._store)
                 self._listed = time.monotonic()
             return self._catalog
 
-    def find(self, namespace: str, cluster: str, session: str) -> Session:
-        return _first(self.read().find(namespace, cluster, session), f"{namespace}/{cluster}/{session}")
 
-    def find_owned(self, namespace: str, kind: str, name: str, session: str) -> Session:
-        """By the owner of the cluster: a RayJob or RayService."""
-        catalog = self.read().find(namespace, None, None)
-        owned = tuple(
-            entry
-            for entry in catalog.sessions
-            if (entry.cluster.owner_kind or "").lower() == kind and entry.cluster.owner_name == name
-        )
-        return _first(Catalog(owned).find(None, None, session), f"{namespace}/{kind}/{name}/{session}")
+def _missing(what: str) -> str:
+    return f"there is no session {what}; /clusters lists what there is"
 
 
 def _first(found: Catalog, what: str) -> Session:
     if not found.sessions:
-        raise Refused(404, f"there is no session {what}; /clusters lists what there is")
+        raise Refused(404, _missing(what))
     return found.sessions[0]
 
 
@@ -71,19 +100,26 @@ class Addressing:
     """KubeRay's routes for choosing a session."""
 
     catalog: SessionCatalog
+    live: LiveView
     secure: bool = False
     """Cookies only over TLS."""
 
     async def clusters(self, request: Request) -> Response:
-        catalog = await run_in_threadpool(self.catalog.read)
+        viewer = viewer_of(request.scope)
+        catalog = await self.catalog.read(viewer)
         limit = request.query_params.get("limit", "")
         most = int(limit) if limit.isdecimal() and len(limit) < 8 else MOST_LISTED
-        return plain_json([_row(session) for session in catalog.sessions[:most]])
+        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, most)])
+        if missing := self.live.fleet.missing:
+            # Why names namespaces and the API server, which concerns those who may see everything.
+            why = "; ".join(missing) if viewer is EVERYBODY else "not all running clusters are known; the log says why"
+            response.headers["X-Ray-History-Note"] = note_value(why)
+        return response
 
     async def enter(self, request: Request) -> Response:
         """`/enter_cluster/{namespace}/{cluster}/{session}`, or `/{namespace}/{kind}/{name}[/{session}]`."""
         parts = [part for part in request.path_params["rest"].split("/") if part]
-        session = await run_in_threadpool(self._entered, parts)
+        session = await self._entered(viewer_of(request.scope), parts)
         response = plain_json(
             {
                 "result": "success",
@@ -95,32 +131,30 @@ class Addressing:
         self.remember(response, session)
         return response
 
-    def _entered(self, parts: list[str]) -> Session:
+    async def _entered(self, viewer: Viewer, parts: list[str]) -> Session:
         match parts:
             case [namespace, cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
-                return self._not_live(self.catalog.find, namespace, cluster, session)
+                return await self._of_kind(viewer, namespace, "raycluster", cluster, session)
             case [namespace, kind, name]:
-                return self._of_kind(namespace, kind.lower(), name, "latest")
+                return await self._of_kind(viewer, namespace, kind.lower(), name, "latest")
             case [namespace, kind, name, session] if kind.lower() in KINDS:
-                return self._of_kind(namespace, kind.lower(), name, session)
+                return await self._of_kind(viewer, namespace, kind.lower(), name, session)
         raise Refused(
             400,
             "enter a session by /enter_cluster/NAMESPACE/CLUSTER/SESSION or "
             f"/enter_cluster/NAMESPACE/{{{','.join(KINDS)}}}/NAME[/SESSION]",
         )
 
-    def _of_kind(self, namespace: str, kind: str, name: str, session: str) -> Session:
+    async def _of_kind(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
+        if session == "live" or (session == "latest" and self.live.asks_heads):  # as in KubeRay, what runs comes first
+            running = await self.live.entered(viewer, namespace, kind, name, must=session == "live")
+            if running is not None:
+                return running
         if kind == "raycluster":
-            return self._not_live(self.catalog.find, namespace, name, session)
-        return self._not_live(self.catalog.find_owned, namespace, kind, name, session)
+            return await self.catalog.find(viewer, namespace, name, session)
+        return await self.catalog.find_owned(viewer, namespace, kind, name, session)
 
-    def _not_live(self, find: Any, *names: str) -> Session:
-        if names[-1] == "live":
-            raise Refused(404, f"no live cluster {'/'.join(names[:-1])} is known; `latest` opens its newest session")
-        session: Session = find(*names)
-        return session
-
-    def by_cookies(self, cookies: Mapping[str, str]) -> Session:
+    async def by_cookies(self, viewer: Viewer, cookies: Mapping[str, str]) -> Session:
         """The session that a browser entered."""
         for name, missing in (
             ("cluster_name", "Cluster Cookie not found"),
@@ -131,9 +165,10 @@ class Addressing:
                 raise Refused(
                     400, f"{missing}; open /s/NAMESPACE/CLUSTER/SESSION/ or enter one by /enter_cluster first"
                 )
-        return self._not_live(
-            self.catalog.find, cookies["cluster_namespace"], cookies["cluster_name"], cookies["session_name"]
-        )
+        namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
+        if cookies["session_name"] == "live":
+            return await self.live.remembered(viewer, namespace, cluster)
+        return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
     def remember(self, response: Response, session: Session) -> None:
         cluster = session.cluster
@@ -149,13 +184,18 @@ class Addressing:
             )
 
 
+def _as_go_writes(moment: int) -> str:
+    """KubeRay's way for live clusters."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+
+
 def _row(session: Session) -> dict[str, Any]:
     cluster = session.cluster
     row: dict[str, Any] = {
         "name": cluster.name,
         "namespace": cluster.namespace,
         "sessionName": session.name,
-        "createTime": session.started_iso,
+        "createTime": session.started_iso or _as_go_writes(session.started),
         "createTimeStamp": session.started,
     }
     if cluster.owner_kind:

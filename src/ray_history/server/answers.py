@@ -36,6 +36,11 @@ def refusal(refused: Refused) -> Response:
     return plain_json({"result": False, "msg": refused.message, "data": {"result": None}}, status=refused.status)
 
 
+def note_value(note: str) -> str:
+    """A note as a header may carry it: the text of `X-Ray-History-Note`."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in note)[:500]
+
+
 def streamed_json(parts: Iterable[str]) -> Response:
     """JSON text in pieces, never whole in memory."""
     return StreamingResponse(_in_pieces(parts), media_type=JSON)

@@ -7,18 +7,19 @@ entered by cookie, below `/`. Both lead to the same routes.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
@@ -40,9 +41,12 @@ from . import (
 from .addressing import Addressing, SessionCatalog
 from .answer_cache import AnswerCache
 from .answers import Refused, plain_json, refusal
+from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
+from .auth.audit import told
 from .frontend import Frontends
-from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
+from .handling import Asked, Handler, SessionEndpoint, both_ways, refused_by_archive
 from .job_tail import JobTail
+from .live import LIVE, Fleet, LiveView, live_routes
 from .metrics import metrics
 from .openapi import document
 from .plumbing import Plumbing
@@ -78,44 +82,59 @@ class Choices:
     dashboards: tuple[Path, ...] = ()
     base_path: str = ""
     secure_cookies: bool = False
+    auth: Mode = field(default_factory=Nobody)
+    fleet: Fleet = field(default_factory=Fleet)
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
     """The whole application."""
-    addressing = Addressing(SessionCatalog(sessions.indexer.store), choices.secure_cookies)
-    frontends = Frontends(choices.dashboards)
+    frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
+    heads = Router(live_routes(fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
+    catalog = SessionCatalog(sessions.indexer.store)
+    live = LiveView(fleet, catalog, sessions, heads, dashboard)
+    addressing = Addressing(catalog, live, choices.secure_cookies)
+    below = [*dashboard.routes, *(heads.routes if heads else ())]
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
-        find = addressing.catalog.find
-        scope["ray_history.session"] = await run_in_threadpool(
-            find, names["namespace"], names["cluster"], names["session"]
+        if names["session"] == LIVE:
+            await live(names["namespace"], names["cluster"], scope, receive, send)
+            return
+        scope["ray_history.session"] = await catalog.find(
+            viewer_of(scope), names["namespace"], names["cluster"], names["session"]
         )
         await dashboard(scope, receive, send)
 
     async def by_cookie(scope: Scope, receive: Receive, send: Send) -> None:
-        session = await run_in_threadpool(addressing.by_cookies, Request(scope).cookies)
+        session = await addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
         scope["ray_history.session"] = session
-        await dashboard(scope, receive, _remembering(addressing, session, send))
+        remembering = _remembering(addressing, session, send)
+        if session.name == LIVE:
+            await live(session.cluster.namespace, session.cluster.name, scope, receive, remembering)
+        else:
+            await dashboard(scope, receive, remembering)
 
     async def counted(_: Request) -> Response:
-        return await run_in_threadpool(metrics, plumbing, sessions)
+        return await run_in_threadpool(metrics, plumbing, sessions, fleet)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        async with fleet.followed():
+            yield
+        await choices.auth.close()
         await run_in_threadpool(sessions.close)
 
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
+        *Login(choices.auth, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
         Route("/s/{namespace}/{cluster}/{session}", _with_slash),
-        Mount("/s/{namespace}/{cluster}/{session}", app=by_path),
-        Mount("/", app=by_cookie),
+        Mount("/s/{namespace}/{cluster}/{session}", app=_Leading(by_path, below)),
+        Mount("/", app=_Leading(by_cookie, below)),
     ]
     if choices.base_path:
         routes = [Mount(choices.base_path, routes=routes)]
@@ -129,8 +148,19 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             Exception: _crashed,
         },
     )
-    plumbing = Plumbing(app)
+    plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
     return plumbing
+
+
+@dataclass(frozen=True, slots=True)
+class _Leading:
+    """An application that leads to routes, which can be seen: a test walks through all that there are."""
+
+    app: ASGIApp
+    routes: list[BaseRoute]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
@@ -151,19 +181,12 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers))
-            for path, handler in _both_ways(HANDLERS.items())
+            for path, handler in both_ways(HANDLERS.items())
         ),
         route("/", SessionEndpoint(sessions, page, redact, answers)),
         route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]
-
-
-def _both_ways(handlers: Iterable[tuple[str, Handler]]) -> Iterable[tuple[str, Handler]]:
-    """A trailing slash makes no difference, as in Ray and in KubeRay."""
-    for path, handler in handlers:
-        yield path, handler
-        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), handler
 
 
 def _remembering(addressing: Addressing, session: Session, send: Send) -> Callable[[Message], Awaitable[None]]:
@@ -193,14 +216,23 @@ async def _with_slash(request: Request) -> Response:
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
+async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
-    return refusal(error)
+    if isinstance(error, Hidden):
+        told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
+    return await _sent(asked, refusal(error))
 
 
-async def _refuse_archive(_: Request, error: Exception) -> Response:
+async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return refusal(refused_by_archive(error))
+    return await _sent(asked, refusal(refused_by_archive(error)))
+
+
+async def _sent(asked: Request | WebSocket, response: Response) -> Response:
+    """Whoever wanted a web socket gets the refusal instead of one."""
+    if isinstance(asked, WebSocket):
+        await asked.send_denial_response(response)
+    return response
 
 
 async def _crashed(request: Request, error: Exception) -> Response:

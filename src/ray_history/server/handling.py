@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
@@ -21,6 +22,8 @@ from .answer_cache import AnswerCache
 from .answers import Refused, refusal
 from .asking import boolean, moment
 from .sessions import OpenSession, Sessions
+
+Led = TypeVar("Led")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,13 @@ class Asked:
 
 
 Handler = Callable[[Asked], Response]
+
+
+def both_ways(routes: Iterable[tuple[str, Led]]) -> Iterable[tuple[str, Led]]:
+    """A trailing slash makes no difference, as in Ray and in KubeRay."""
+    for path, led in routes:
+        yield path, led
+        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), led
 
 
 @dataclass(eq=False)

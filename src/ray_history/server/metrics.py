@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from .live import Fleet
 from .plumbing import Plumbing
 from .sessions import Sessions
 
@@ -14,10 +15,14 @@ METRICS = {
     "ray_history_sessions_open": ("gauge", "Sessions that are open."),
     "ray_history_sessions_opened_total": ("counter", "Sessions opened or refreshed."),
     "ray_history_cache_bytes": ("gauge", "What the local cache takes."),
+    "ray_history_live_clusters": ("gauge", "Running clusters that Kubernetes tells of."),
+    "ray_history_live_missing": ("gauge", "API servers and namespaces whose running clusters are not known now."),
+    "ray_history_heads_asked_total": ("counter", "Requests passed on to heads of running clusters."),
+    "ray_history_heads_silent_total": ("counter", "Those that a head did not answer."),
 }
 
 
-def metrics(plumbing: Plumbing, sessions: Sessions) -> Response:
+def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet) -> Response:
     values: dict[str, dict[str, float]] = {
         "ray_history_requests_total": {
             f'{{method="{method}",status="{status}"}}': number for (method, status), number in plumbing.requests.items()
@@ -27,6 +32,10 @@ def metrics(plumbing: Plumbing, sessions: Sessions) -> Response:
         "ray_history_sessions_open": {"": sessions.open_count},
         "ray_history_sessions_opened_total": {"": sessions.opened_total},
         "ray_history_cache_bytes": {"": sessions.indexer.cache.used_bytes()},
+        "ray_history_live_clusters": {"": len(fleet.running)},
+        "ray_history_live_missing": {"": len(fleet.missing)},
+        "ray_history_heads_asked_total": {"": fleet.heads.asked_total if fleet.heads else 0},
+        "ray_history_heads_silent_total": {"": fleet.heads.silent_total if fleet.heads else 0},
     }
     lines = []
     for name, (kind, told) in METRICS.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ journal = logging.getLogger("ray_history.access")
 
 LONGEST_QUERY = 16 * 1024
 _METHODS = frozenset({"GET", "HEAD"})
+_SIGNS_IN = re.compile(r"/(login|logout|api/authenticate)\Z")
 _COMPRESSED = ("application/json", "text/", "application/javascript", "application/manifest+json", "image/svg+xml")
 _WORTH_IT = 1024
 
@@ -46,11 +48,12 @@ class Plumbing:
         self.running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        identity = _header(scope, b"x-request-id")[:64] or secrets.token_hex(8) if "headers" in scope else ""
+        scope["ray_history.request_id"] = identity
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         begin, status, sent = self._clock(), 500, 0
-        identity = _header(scope, b"x-request-id")[:64] or secrets.token_hex(8)
         self.running += 1
 
         async def out(message: Message) -> None:
@@ -83,7 +86,7 @@ class Plumbing:
 
 
 def _refused(scope: Scope) -> Refused | None:
-    if scope["method"] not in _METHODS:
+    if scope["method"] not in _METHODS and not (scope["method"] == "POST" and _SIGNS_IN.search(scope["path"])):
         return Refused(405, f"{scope['method'][:20]} is not allowed: history cannot be changed")
     if len(scope["query_string"]) > LONGEST_QUERY:
         return Refused(414, f"the query has {len(scope['query_string'])} bytes; at most {LONGEST_QUERY} are taken")

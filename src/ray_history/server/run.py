@@ -18,6 +18,8 @@ from ray_history.index.opening import Indexer
 from ray_history.journal import start_journal
 
 from .app import Choices, make_app
+from .auth import AuthSettings, make_mode
+from .live import LiveSettings, api_server, make_fleet
 from .sessions import Sessions
 
 _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
@@ -25,7 +27,7 @@ _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(AuthSettings, LiveSettings):
     """All that `ray-history serve` can be told."""
 
     storage: str | None = None
@@ -73,6 +75,8 @@ def application(settings: Settings) -> ASGIApp:
             dashboards=(*given, fetched),
             base_path=settings.base_path.rstrip("/"),
             secure_cookies=settings.tls_cert is not None,
+            auth=make_mode(settings, lambda: api_server(settings)),
+            fleet=make_fleet(settings),
         ),
     )
 
@@ -91,6 +95,7 @@ def serve(settings: Settings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the guard follows them, from the peers that it trusts
         timeout_keep_alive=30,
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=64 << 10,

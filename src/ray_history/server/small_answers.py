@@ -60,12 +60,11 @@ def cluster_id(asked: Asked) -> Response:
     return enveloped(shown(asked, told), "Fetched cluster id")
 
 
-def authentication_mode(_: Asked) -> Response:
-    """Ray's tokens open nothing here; whoever reached this server was let in by what stands before it."""
-    return plain_json({"authentication_mode": "disabled"})
-
-
 def profiling_enabled(_: Asked) -> Response:
+    return no_profiling()
+
+
+def no_profiling() -> Response:
     """Nothing can be profiled; the defaults are Ray's, since the frontend reads them."""
     flags = ("native", "subprocesses", "idle", "leaks", "tracePythonAllocators", "pyspyNativeSupported")
     defaults: dict[str, Any] = dict.fromkeys(flags, False)
@@ -173,7 +172,6 @@ HANDLERS: dict[str, Handler] = {
     "/timezone": timezone,
     "/usage_stats_enabled": usage_stats_enabled,
     "/cluster_id": cluster_id,
-    "/api/authentication_mode": authentication_mode,
     "/api/profiling_enabled": profiling_enabled,
     "/api/v0/runtime_env_redaction": runtime_env_redaction,
     "/api/grafana_health": grafana_health,

@@ -1,0 +1,117 @@
+"""What a RayCluster object tells about a running cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+GROUP_VERSION = "ray.io/v1"
+PLURAL = "rayclusters"
+DASHBOARD_PORT = 8265
+_LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_OWNERS = ("rayjob", "rayservice")
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A cluster that runs, or is about to."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    created: int = 0
+    """Unix seconds."""
+    owner_kind: str | None = None
+    """`rayjob` or `rayservice`."""
+    owner_name: str | None = None
+    head_service: str = ""
+    """Empty until KubeRay made it."""
+    head_pod: str = ""
+    """Changes when the head does."""
+    port: int = DASHBOARD_PORT
+    ray_version: str | None = None
+    asks_for: str = ""
+    """What its dashboard wants to see: nothing, a `token` from a Secret, or a `kubernetes` token."""
+    secret: str = ""
+
+
+def ray_cluster(thing: Mapping[str, Any]) -> RayCluster | None:
+    """What is told by the object; None if it is none. A part that is not as expected counts as absent."""
+    about, spec = _mapping(thing, "metadata"), _mapping(thing, "spec")
+    head = _mapping(_mapping(thing, "status"), "head")
+    namespace, name = about.get("namespace"), about.get("name")
+    if not isinstance(namespace, str) or not isinstance(name, str):
+        return None
+    owner_kind, owner_name = _owner(about)
+    asks_for, secret = _authentication(spec, name)
+    version = spec.get("rayVersion")
+    return RayCluster(
+        namespace,
+        name,
+        str(about.get("uid", "")),
+        _seconds(about.get("creationTimestamp")),
+        owner_kind,
+        owner_name,
+        _service(head.get("serviceName")),
+        f"{head.get('podName', '')}/{head.get('podIP', '')}",
+        _dashboard_port(spec),
+        version if isinstance(version, str) and version else None,
+        asks_for,
+        secret,
+    )
+
+
+def _owner(about: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """By the reference that KubeRay sets, or else by its labels."""
+    for reference in about.get("ownerReferences") or []:
+        kind = str(reference.get("kind", "")).lower()
+        if reference.get("controller") and kind in _OWNERS and reference.get("name"):
+            return kind, str(reference["name"])
+    labels = _mapping(about, "labels")
+    kind, name = str(labels.get("ray.io/originated-from-crd", "")).lower(), labels.get("ray.io/originated-from-cr-name")
+    return (kind, str(name)) if kind in _OWNERS and name else (None, None)
+
+
+def _service(name: Any) -> str:
+    """One label: a name with dots would lead out of the cluster's namespace."""
+    return name if isinstance(name, str) and _LABEL.fullmatch(name) else ""
+
+
+def _dashboard_port(spec: Mapping[str, Any]) -> int:
+    pod = _mapping(_mapping(_mapping(spec, "headGroupSpec"), "template"), "spec")
+    containers = pod.get("containers") or [{}]
+    for port in _mapping({"first": containers[0]}, "first").get("ports") or []:
+        number = port.get("containerPort")
+        if port.get("name") == "dashboard" and isinstance(number, int) and 0 < number < 65536:
+            return number
+    return DASHBOARD_PORT
+
+
+def _authentication(spec: Mapping[str, Any], name: str) -> tuple[str, str]:
+    options = _mapping(spec, "authOptions")
+    if str(options.get("mode", "")).lower() != "token":
+        return "", ""
+    if options.get("enableK8sTokenAuth") is True:
+        return "kubernetes", ""
+    return "token", str(options.get("secretName") or "") or _secret_of(name)
+
+
+def _secret_of(name: str) -> str:
+    """The operator names the Secret after the cluster, in a form that may stand wherever Kubernetes wants a label."""
+    kept = name[-50:]
+    return kept if kept[:1].isalpha() else "r" + kept[1:]
+
+
+def _seconds(moment: Any) -> int:
+    try:
+        return int(datetime.fromisoformat(str(moment)).timestamp())
+    except ValueError:
+        return 0
+
+
+def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = thing.get(key)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,42 @@
+"""Failed attempts of each peer, so that nobody can try tokens for long."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address, ip_network
+
+_PEERS = 10_000
+
+
+class Attempts:
+    """At most `most` failures within `seconds` for each peer; the networks of IPv6 count as one peer."""
+
+    def __init__(self, most: int = 10, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._seconds, self._clock = most, seconds, clock
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def wait(self, peer: str) -> float:
+        """Seconds until this peer may try again; zero when it may now."""
+        failures = self._failures.get(_source(peer))
+        if failures is None or len(failures) < self._most:
+            return 0.0
+        return max(0.0, failures[0] + self._seconds - self._clock())
+
+    def failed(self, peer: str) -> None:
+        source = _source(peer)
+        self._failures.setdefault(source, deque(maxlen=self._most)).append(self._clock())
+        self._failures.move_to_end(source)
+        while len(self._failures) > _PEERS:
+            self._failures.popitem(last=False)
+
+
+def _source(peer: str) -> str:
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and not address.ipv4_mapped:
+        return str(ip_network((address, 64), strict=False))
+    return peer

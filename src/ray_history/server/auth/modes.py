@@ -1,0 +1,130 @@
+"""The ways to know somebody: nobody is asked, a token of a file, a proxy's word. Kubernetes has a module of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..answers import Refused
+from .credentials import Peers, Shown, is_token
+from .rules import Rule, RulesFile
+from .viewer import EVERYBODY, Viewer
+
+
+class NotKnown(Refused):
+    """Somebody who showed nothing (401), or something that is not accepted (403).
+
+    The numbers are those of a Ray cluster with tokens: its command line and its frontend tell "no token" from "wrong
+    token" by them.
+    """
+
+    def __init__(self, message: str, *, shown: bool) -> None:
+        super().__init__(403 if shown else 401, message)
+        self.shown = shown
+
+
+class Mode(Protocol):
+    """A way to know somebody."""
+
+    @property
+    def peers(self) -> Peers:
+        """The proxies whose word about the client's address is taken."""
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether people sign in here, with a token."""
+
+    @property
+    def where_tokens_come_from(self) -> str:
+        """For those who have none."""
+
+    async def known(self, shown: Shown) -> Viewer:
+        """Who it is; NotKnown, or another refusal when that cannot be found out now."""
+
+    async def close(self) -> None:
+        """Let go of what is open."""
+
+
+def usable(shown: Shown) -> str:
+    """The token that was shown, if it can be one."""
+    if shown.token is None:
+        raise NotKnown(
+            "sign in first: send `Authorization: Bearer TOKEN`, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN for Ray's "
+            "commands, or open /login in a browser",
+            shown=False,
+        )
+    if not is_token(shown.token):
+        raise NotKnown("this token is not accepted: it is too long, or has characters that no token has", shown=True)
+    return shown.token
+
+
+NOT_ACCEPTED = "this token is not accepted: it is unknown, was taken back or has expired"
+
+
+@dataclass(frozen=True)
+class Nobody:
+    """`none`: everybody sees everything."""
+
+    peers: Peers = Peers()  # noqa: RUF009  # frozen
+    takes_tokens = False
+    where_tokens_come_from = ""
+
+    async def known(self, shown: Shown) -> Viewer:  # noqa: ARG002
+        return EVERYBODY
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class FileTokens:
+    """`token`: tokens of a file, each with a name and namespaces."""
+
+    file: RulesFile
+    peers: Peers
+    takes_tokens = True
+    where_tokens_come_from = "Tokens are given out by whoever runs this server."
+
+    async def known(self, shown: Shown) -> Viewer:
+        rule = self.file.current().by_token(usable(shown))
+        if rule is None:
+            raise NotKnown(NOT_ACCEPTED, shown=True)
+        return _by_rules(rule.name, (rule,))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class ProxyHeader:
+    """`header`: a proxy in front signs people in, and tells their name and groups in headers."""
+
+    file: RulesFile
+    peers: Peers
+    name_header: str
+    groups_header: str
+    takes_tokens = False
+    where_tokens_come_from = ""
+
+    async def known(self, shown: Shown) -> Viewer:
+        names = shown.values(self.name_header)
+        if not shown.through_trusted:
+            raise NotKnown(
+                "sign in through the proxy that stands before this server; it takes nobody else's word", shown=False
+            )
+        if len(names) != 1 or not names[0].strip():
+            # Two of them: one may be the client's own, which a careless proxy let through.
+            raise NotKnown(f"the proxy must tell who this is in one {self.name_header} header", shown=False)
+        name = names[0].strip()[:256]
+        groups = [group.strip() for value in shown.values(self.groups_header) for group in value.split(",")]
+        return _by_rules(name, self.file.current().of(name, groups))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _by_rules(name: str, rules: tuple[Rule, ...]) -> Viewer:
+    async def sees(namespace: str, cluster: str) -> bool:
+        return any(rule.sees(namespace, cluster) for rule in rules)
+
+    return Viewer(name, sees)

@@ -1,0 +1,20 @@
+"""Clusters that run: known by Kubernetes, shown by their heads, and from the archive when a head does not answer."""
+
+from .fleet import LIVE, Fleet, Running
+from .heads import HeadClient, HeadSilent
+from .routes import live_routes
+from .settings import LiveSettings, api_server, make_fleet
+from .view import LiveView
+
+__all__ = [
+    "LIVE",
+    "Fleet",
+    "HeadClient",
+    "HeadSilent",
+    "LiveSettings",
+    "LiveView",
+    "Running",
+    "api_server",
+    "live_routes",
+    "make_fleet",
+]

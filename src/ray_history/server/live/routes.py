@@ -1,0 +1,225 @@
+"""What of a running cluster's dashboard is shown: its answers, in the pages that we have.
+
+The pages are ours, of the nearest Ray version, and not the head's: whoever owns a cluster could put any script into
+those. Paths that act on the cluster are not passed on (profiling attaches to processes), nor is `/api/packages`, code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from ..answers import JSON, Refused, enveloped, plain_json
+from ..frontend import Frontends
+from ..handling import both_ways
+from ..redaction import redacted
+from ..small_answers import no_profiling
+from .fleet import LIVE, Running
+from .heads import HeadAnswer, HeadClient, HeadSilent
+
+_LISTED = (
+    *("actors", "cluster_events", "jobs", "nodes", "objects", "placement_groups", "platform_events", "runtime_envs"),
+    *("tasks", "workers"),
+)
+PASSED: tuple[str, ...] = (
+    *("/nodes", "/nodes/{node_id}", "/events", "/timezone", "/cluster_id", "/usage_stats_enabled"),
+    *("/logical/actors", "/logical/actors/{actor_id}"),
+    *("/api/version", "/api/ray/version", "/api/cluster_status", "/api/component_activities"),
+    *("/api/healthz", "/api/gcs_healthz", "/api/local_raylet_healthz", "/api/grafana_health", "/api/prometheus_health"),
+    *("/api/jobs/", "/api/jobs/{job_or_submission_id}", "/api/jobs/{job_or_submission_id}/logs"),
+    *("/api/data/datasets/{job_id}", "/api/serve/applications/", "/api/train/v2/runs", "/api/train/v2/runs/v1"),
+    *("/api/v0/cluster_metadata", "/api/v0/tasks/timeline", "/api/v0/logs", "/api/v0/logs/file"),
+    *(f"/api/v0/{listed}" for listed in _LISTED),
+    *(f"/api/v0/{listed}/summarize" for listed in ("actors", "objects", "tasks")),
+)
+"""What is passed on to the head, as Ray spells it."""
+FOLLOWED = "/api/v0/logs/stream"
+TAILED = "/api/jobs/{job_or_submission_id}/logs/tail"
+
+_KINDS = ("application/json", "text/plain", "application/octet-stream", "text/event-stream")
+_KEPT = ("content-disposition", "content-range", "etag", "last-modified")
+
+
+def running_of(scope: Scope) -> Running:
+    """The running cluster that a request is about."""
+    running: Running = scope["ray_history.running"]
+    return running
+
+
+def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
+    """The dashboard of a running cluster."""
+
+    async def page(request: Request) -> Response:
+        running = running_of(request.scope)
+        told = await heads.version(running)  # a head that is silent shows nothing: the archive does
+        return frontends.page(told.ray_version or running.cluster.ray_version, request.query_params.get("dashboard"))
+
+    async def file(request: Request) -> Response:
+        return frontends.file(request.path_params["name"])
+
+    async def status(request: Request) -> Response:
+        told = await heads.version(running_of(request.scope))
+        return plain_json({"session": told.session_name or LIVE, "ready": True, "stage": "ready", "note": ""})
+
+    async def redaction(_: Request) -> Response:
+        return enveloped({"redactionEnabled": redact})
+
+    async def profiling(_: Request) -> Response:
+        return no_profiling()
+
+    return [
+        *(_route(path, Passing(heads, spelled, redact)) for path, spelled in both_ways((p, p) for p in PASSED)),
+        _route(FOLLOWED, Passing(heads, FOLLOWED, redact, follow=True)),
+        WebSocketRoute(TAILED, Tailing(heads)),
+        Route("/_status", status),
+        Route("/api/v0/runtime_env_redaction", redaction),
+        Route("/api/profiling_enabled", profiling),
+        Route("/", page),
+        Route("/api/{rest:path}", _not_passed),
+        Route("/{name:path}", file),
+    ]
+
+
+def _route(path: str, endpoint: Passing) -> Route:
+    return Route(path, endpoint, methods=["GET", "HEAD"])
+
+
+async def _not_passed(request: Request) -> Response:
+    path = str(request.path_params["rest"])[:100]
+    raise Refused(501, f"/api/{path} of a running cluster is not passed on; ask its head, or open a stored session")
+
+
+@dataclass(eq=False)
+class Passing:
+    """Passes one path on to the head."""
+
+    heads: HeadClient
+    path: str
+    redact: bool
+    follow: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        query = scope["query_string"].decode("ascii", "ignore")
+        accept = request.headers.get("accept", "*/*")
+        gone = asyncio.create_task(_disconnected(receive))
+        work = asyncio.create_task(self._pass_on(request, query, accept, send))
+        try:
+            await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            gone.cancel()
+            work.cancel()  # the viewer left: the head is left too
+            await asyncio.gather(gone, work, return_exceptions=True)
+
+    async def _pass_on(self, request: Request, query: str, accept: str, send: Send) -> None:
+        path = filled(self.path, request.path_params)
+        running = running_of(request.scope)
+        async with self.heads.ask(running, request.method, path, query, accept, follow=self.follow) as answer:
+            if self.redact and answer.kind == "application/json" and request.method == "GET":
+                await _redacted(answer, await answer.whole(), request.scope, send)
+            else:
+                await self._stream(answer, send)
+
+    async def _stream(self, answer: HeadAnswer, send: Send) -> None:
+        headers = list(_headers(answer))
+        if self.follow:
+            headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
+        elif "Content-Length" in answer.headers:
+            headers.append((b"content-length", answer.headers["Content-Length"].encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        try:
+            async for piece in answer.pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except HeadSilent:
+            if not self.follow:
+                raise
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -> None:
+    """An answer without secrets."""
+
+    def without_secrets() -> bytes:
+        return msgspec.json.encode(redacted(msgspec.json.decode(body)))
+
+    try:
+        body = await run_in_threadpool(without_secrets)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HeadSilent("its head's answer is no JSON, though it says so") from None
+    response = Response(body, answer.status, media_type=JSON)
+    response.raw_headers += [pair for pair in _headers(answer) if pair[0] not in (b"content-type", b"etag")]
+    await response(scope, _nothing, send)
+
+
+def _headers(answer: HeadAnswer) -> Iterator[tuple[bytes, bytes]]:
+    kind = answer.headers.get("Content-Type", "") if answer.kind in _KINDS else "text/plain; charset=utf-8"
+    yield b"content-type", kind.encode("latin-1", "replace")
+    for name in _KEPT:
+        if name in answer.headers:
+            yield name.encode(), answer.headers[name].encode("latin-1", "replace")
+
+
+def filled(path: str, parts: dict[str, str]) -> str:
+    """Ray's path, with the parts that were asked for."""
+    for name, value in parts.items():
+        if f"{{{name}}}" in path:
+            if value in (".", ".."):
+                raise Refused(400, f"{value} is no name")
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+    return path
+
+
+@dataclass(eq=False)
+class Tailing:
+    """Passes on what the head says about a job's log, and nothing back."""
+
+    heads: HeadClient
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        socket = WebSocket(scope, receive, send)
+        path = filled(TAILED, socket.path_params)
+        async with self.heads.listen(running_of(scope), path) as head:
+            await socket.accept()
+            gone = asyncio.create_task(_closed(socket))
+            work = asyncio.create_task(_pass_texts(head, socket))
+            try:
+                await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done() and not gone.done():
+                    await socket.close(1000 if work.exception() is None else 1011)
+            finally:
+                gone.cancel()
+                work.cancel()
+                await asyncio.gather(gone, work, return_exceptions=True)
+
+
+async def _pass_texts(head: aiohttp.ClientWebSocketResponse, socket: WebSocket) -> None:
+    async for message in head:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            await socket.send_text(message.data)
+
+
+async def _closed(socket: WebSocket) -> None:
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nothing() -> dict[str, str]:
+    return {"type": "http.disconnect"}

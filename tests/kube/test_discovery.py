@@ -1,0 +1,309 @@
+"""Which clusters run: listed, watched, and known as far as possible when Kubernetes does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.kube import Discovery, Heads, Kubernetes, NoWay
+from ray_history.kube import discovery as discovery_module
+from ray_history.kube.ray_clusters import ray_cluster as read
+from tests.kube.world import REAL, World, real_world, stand_in_world
+from tests.parts.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(params=["stand-in", "real"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "real" and not REAL:
+        pytest.skip("RAY_HISTORY_TEST_KUBECONFIG names no real API server")
+    with real_world() if request.param == "real" else stand_in_world(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Iterator[tuple[World, KubeStandIn]]:
+    with stand_in_world(tmp_path) as found:
+        assert found.stand_in is not None
+        yield found, found.stand_in
+
+
+@asynccontextmanager
+async def discovering(world: World, *namespaces: str) -> AsyncIterator[Discovery]:
+    kubernetes = world.kubernetes()
+    discovery = Discovery(kubernetes, namespaces, first_pause=0.05)
+    task = asyncio.create_task(discovery.run())
+    try:
+        yield discovery
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await kubernetes.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.02)
+
+
+def names(discovery: Discovery) -> set[str]:
+    return {cluster.name for cluster in discovery.clusters}
+
+
+def test_clusters_come_and_go(world: World) -> None:
+    async def story() -> None:
+        await asyncio.to_thread(world.create, ray_cluster(world.namespace, "first"))
+        async with discovering(world, world.namespace) as discovery:
+            await until(lambda: names(discovery) == {"first"})
+            assert discovery.missing == []
+            await asyncio.to_thread(world.create, ray_cluster(world.namespace, "second", owner=("RayJob", "nightly")))
+            await until(lambda: (discovery.find(world.namespace, "second") or NOBODY).head_service != "")
+            second = discovery.find(world.namespace, "second")
+            assert second is not None
+            assert (second.owner_kind, second.owner_name) == ("rayjob", "nightly")
+            assert second.head_service == "second-head-svc"
+            await asyncio.to_thread(world.delete, "first")
+            await until(lambda: names(discovery) == {"second"})
+
+    asyncio.run(story())
+
+
+def test_a_watch_that_was_cut_off_goes_on_without_a_list(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+
+    async def story() -> None:
+        async with discovering(world) as discovery:
+            await until(lambda: server.watching == 1)
+            server.put("RayCluster", ray_cluster("team", "one"))
+            await until(lambda: names(discovery) == {"one"})
+            server.end_watches()
+            server.put("RayCluster", ray_cluster("other", "two"))
+            await until(lambda: names(discovery) == {"one", "two"})
+            assert discovery.lists == 1
+
+    asyncio.run(story())
+
+
+def test_a_past_that_is_gone_is_listed_again_and_what_vanished_is_gone(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+
+    async def story() -> None:
+        server.put("RayCluster", ray_cluster("team", "stays"))
+        server.put("RayCluster", ray_cluster("team", "vanishes"))
+        async with discovering(world) as discovery:
+            await until(lambda: names(discovery) == {"stays", "vanishes"} and server.watching == 1)
+            with server.down():
+                server.delete("RayCluster", "team", "vanishes")
+                server.compact()
+            await until(lambda: names(discovery) == {"stays"})
+            assert discovery.lists == 2
+            await until(lambda: discovery.missing == [])
+
+    asyncio.run(story())
+
+
+def test_with_the_api_server_down_what_was_seen_last_stays_known(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+
+    async def story() -> None:
+        server.put("RayCluster", ray_cluster("team", "one"))
+        async with discovering(world) as discovery:
+            await until(lambda: names(discovery) == {"one"} and server.watching == 1)
+            with server.down():
+                await until(lambda: any("as last seen" in told for told in discovery.missing))
+                assert names(discovery) == {"one"}
+            await until(lambda: discovery.missing == [])
+            server.put("RayCluster", ray_cluster("team", "two"))
+            await until(lambda: names(discovery) == {"one", "two"})
+
+    asyncio.run(story())
+
+
+def test_without_permission_it_is_told_and_granted_later_it_works(
+    stand_in: tuple[World, KubeStandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_module, "_LONGEST_PAUSE", 0.1)
+    world, server = stand_in
+    server.people["weak"] = Person("history")
+    world.kubeconfig.write_text(server.kubeconfig("weak"))
+    server.put("RayCluster", ray_cluster("team", "one"))
+
+    async def story() -> None:
+        async with discovering(world) as discovery:
+            await until(lambda: any("may not be listed" in told for told in discovery.missing))
+            assert "cannot list resource" in discovery.missing[0]
+            assert discovery.clusters == []
+            server.rules += [Rule("history", "list", "rayclusters"), Rule("history", "watch", "rayclusters")]
+            await until(lambda: names(discovery) == {"one"} and discovery.missing == [])
+
+    asyncio.run(story())
+
+
+def test_with_kuberays_role_which_may_not_watch_clusters_are_listed_again_and_again(
+    stand_in: tuple[World, KubeStandIn],
+) -> None:
+    world, server = stand_in
+    server.people["weak"] = Person("history")
+    server.rules += [Rule("history", "list", "rayclusters"), Rule("history", "get", "rayclusters")]
+    world.kubeconfig.write_text(server.kubeconfig("weak"))
+    server.put("RayCluster", ray_cluster("team", "one"))
+
+    async def story() -> None:
+        async with discovering(world) as discovery:
+            discovery.list_again = 0.05
+            await until(lambda: names(discovery) == {"one"} and discovery.missing == [])
+            server.put("RayCluster", ray_cluster("team", "two"))
+            server.delete("RayCluster", "team", "one")
+            await until(lambda: names(discovery) == {"two"} and discovery.missing == [])
+
+    asyncio.run(story())
+
+
+def test_some_namespaces_are_watched_each_on_its_own(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+    for namespace in ("blue", "green", "red"):
+        server.put("RayCluster", ray_cluster(namespace, namespace))
+    server.people["weak"] = Person("history")
+    server.rules += [Rule("history", verb, "rayclusters", "blue") for verb in ("list", "watch")]
+    world.kubeconfig.write_text(server.kubeconfig("weak"))
+
+    async def story() -> None:
+        async with discovering(world, "blue", "green") as discovery:
+            await until(lambda: names(discovery) == {"blue"} and len(discovery.missing) == 1)
+            assert "namespace green" in discovery.missing[0]
+
+    asyncio.run(story())
+
+
+# What a RayCluster tells.
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    thing = ray_cluster("team", "demo", **changes)
+    thing["metadata"] |= {"uid": "u1", "creationTimestamp": "2026-11-15T20:55:36Z"}
+    return thing
+
+
+def test_what_kuberay_shows_of_a_live_cluster() -> None:
+    cluster = read(told())
+    assert cluster is not None
+    assert cluster.created == 1794776136
+    assert (cluster.port, cluster.asks_for, cluster.owner_kind, cluster.ray_version) == (8265, "", None, "2.60.0")
+
+
+def test_the_port_is_that_of_the_head_container() -> None:
+    ports = [{"name": "gcs", "containerPort": 6379}, {"name": "dashboard", "containerPort": 9000}]
+    spec = {"headGroupSpec": {"template": {"spec": {"containers": [{"ports": ports}]}}}}
+    assert (read(told(spec=spec)) or NOBODY).port == 9000
+
+
+@pytest.mark.parametrize("service", ["evil.example.com", "svc.other-namespace", "a/b", "x:80", "A", "-", "a" * 64])
+def test_a_service_that_would_lead_elsewhere_is_none(service: str) -> None:
+    assert (read(told(service=service)) or NOBODY).head_service == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("demo", "demo"), ("1demo", "rdemo"), ("x" * 9 + "-" + "y" * 49, "r" + "y" * 49)],
+)
+def test_the_secret_is_named_as_the_operator_names_it(name: str, secret: str) -> None:
+    thing = told(spec={"authOptions": {"mode": "token"}})
+    thing["metadata"]["name"] = name
+    cluster = read(thing) or NOBODY
+    assert (cluster.asks_for, cluster.secret) == ("token", secret)
+
+
+@pytest.mark.parametrize("thing", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"metadata": {"name": 1}}])
+def test_what_is_no_cluster_is_left_out(thing: dict[str, Any]) -> None:
+    assert read(thing) is None
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+@pytest.mark.parametrize("value", [None, [], "x", {"head": 5, "headGroupSpec": {"template": []}}])
+def test_parts_that_are_not_as_expected_count_as_absent(part: str, value: Any) -> None:
+    cluster = read(told() | {part: value})
+    assert cluster is not None
+    assert cluster.port == 8265
+
+
+# The way to the head.
+
+
+def door_of(world: World, heads: Heads, thing: dict[str, Any]) -> Any:
+    cluster = read(thing)
+    assert cluster is not None
+    return world.ask(lambda kubernetes: heads.door(kubernetes, cluster))
+
+
+def test_the_head_is_asked_by_its_service(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+    assert door_of(world, Heads(), told()).address == "http://demo-head-svc.team.svc:8265"
+    through = door_of(world, Heads(through_api_server=True), told())
+    assert through.address == f"{server.url}/api/v1/namespaces/team/services/demo-head-svc:dashboard/proxy"
+    assert through.headers == {"Authorization": "Bearer admin-token"}
+    with pytest.raises(NoWay, match="not ready"):
+        door_of(world, Heads(), told(service=None))
+
+
+def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten(
+    stand_in: tuple[World, KubeStandIn],
+) -> None:
+    world, server = stand_in
+    thing = told(spec={"authOptions": {"mode": "token", "secretName": "ray-token"}})
+    cluster = read(thing)
+    assert cluster is not None
+    heads = Heads(read_secrets=True)
+
+    def secret(token: str) -> None:
+        data = {"auth_token": base64.b64encode(token.encode()).decode()}
+        server.put("Secret", {"metadata": {"namespace": "team", "name": "ray-token"}, "data": data})
+
+    async def sent(kubernetes: Kubernetes) -> dict[str, str]:
+        return (await heads.door(kubernetes, cluster)).headers
+
+    with pytest.raises(NoWay, match="cannot be had"):
+        world.ask(sent)
+    secret("one")
+    assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
+    secret("two")
+    assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
+    assert heads.forget_token(cluster)
+    assert world.ask(sent) == {"x-ray-authorization": "Bearer two"}
+    secret("bad\ntoken")
+    heads.forget_token(cluster)
+    with pytest.raises(NoWay, match="holds no token"):
+        world.ask(sent)
+
+
+def test_secrets_are_not_read_unless_allowed(stand_in: tuple[World, KubeStandIn]) -> None:
+    world, server = stand_in
+    with pytest.raises(NoWay, match="--use-auth-token-mode"):
+        door_of(world, Heads(), told(spec={"authOptions": {"mode": "token"}}))
+    assert server.requests == []
+
+
+def test_a_cluster_that_asks_for_tokens_of_kubernetes_gets_the_one_given_never_ours(
+    stand_in: tuple[World, KubeStandIn], tmp_path: Path
+) -> None:
+    world, _ = stand_in
+    thing = told(spec={"authOptions": {"mode": "token", "enableK8sTokenAuth": True}})
+    with pytest.raises(NoWay, match="--ray-token-file"):
+        door_of(world, Heads(read_secrets=True), thing)
+    (tmp_path / "given").write_text("given\n")
+    assert door_of(world, Heads(token_file=tmp_path / "given"), thing).headers == {
+        "x-ray-authorization": "Bearer given"
+    }
+
+
+NOBODY = read({"metadata": {"namespace": "-", "name": "-"}})
+assert NOBODY is not None

@@ -1,0 +1,89 @@
+"""The API server that the tests of this room talk to: the stand-in, and a real one where it is given.
+
+`RAY_HISTORY_TEST_KUBECONFIG=FILE` names a kubeconfig whose current context may create namespaces, RayClusters and
+reviews; KubeRay's CRDs must be installed. It is a variable of its own so that tests never write into whatever cluster a
+developer's KUBECONFIG happens to point at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
+from tests.parts.kube_stand_in import KubeStandIn
+
+REAL = os.environ.get("RAY_HISTORY_TEST_KUBECONFIG", "")
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """An API server, and a namespace of our own in it."""
+
+    kubeconfig: Path
+    namespace: str
+    stand_in: KubeStandIn | None = None
+
+    def kubernetes(self, **how: Any) -> Kubernetes:
+        return Kubernetes(from_kubeconfig([self.kubeconfig]), **how)
+
+    def ask(self, question: Any) -> Any:
+        """Run `question(kubernetes)` in a loop of its own."""
+
+        async def run() -> Any:
+            kubernetes = self.kubernetes()
+            try:
+                return await question(kubernetes)
+            finally:
+                await kubernetes.close()
+
+        return asyncio.run(run())
+
+    def create(self, cluster: dict[str, Any]) -> None:
+        path = resource_path("ray.io/v1", "rayclusters", self.namespace)
+        status = cluster.pop("status")
+
+        async def do(kubernetes: Kubernetes) -> None:
+            made = await kubernetes._answer("POST", path, body=cluster)
+            if self.stand_in is not None:
+                self.stand_in.put("RayCluster", {**made, "status": status})
+            else:
+                made["status"] = status
+                await kubernetes._answer("PUT", f"{path}/{made['metadata']['name']}/status", body=made)
+
+        self.ask(do)
+
+    def delete(self, name: str) -> None:
+        path = resource_path("ray.io/v1", "rayclusters", self.namespace, name)
+        self.ask(lambda kubernetes: kubernetes._answer("DELETE", path))
+
+
+@contextmanager
+def stand_in_world(folder: Path) -> Iterator[World]:
+    with KubeStandIn().running() as server:
+        file = folder / "kubeconfig"
+        file.write_text(server.kubeconfig())
+        yield World(file, "team", server)
+
+
+@contextmanager
+def real_world() -> Iterator[World]:
+    world = World(Path(REAL), f"ray-history-test-{secrets.token_hex(4)}")
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": world.namespace}}
+    world.ask(lambda kubernetes: kubernetes._answer("POST", "/api/v1/namespaces", body=body))
+    try:
+        yield world
+    finally:
+        world.ask(lambda kubernetes: kubernetes._answer("DELETE", f"/api/v1/namespaces/{world.namespace}"))
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """A bound for what would otherwise hang; generous, so that a slow machine does not matter."""
+    return await asyncio.wait_for(work, seconds)

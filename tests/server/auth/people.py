@@ -1,0 +1,77 @@
+"""A server that asks who one is, and people with tokens who ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+from ray_history.server.app import Choices
+from ray_history.server.auth import Mode
+from tests.captured import captured, write_archive
+from tests.server.serving import Served, served
+
+SESSION = captured().session
+ADA = "ada-has-this-long-token"
+"""Sees the namespace `default`."""
+BOB = "bob-has-another-long-token"
+"""Sees the namespace `locked`, and of `default` the cluster `shared` alone."""
+WRONG = "nobody-has-this-long-token"
+
+RULES: list[dict[str, Any]] = [
+    {"name": "ada", "token": ADA, "namespaces": ["default"]},
+    {"name": "bob", "token": BOB, "namespaces": ["lock*", "default/shared"]},
+]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def rules_file(folder: Path, rules: object = RULES) -> Path:
+    path = folder / "rules.json"
+    path.write_text(json.dumps(rules))
+    os.chmod(path, 0o600)
+    return path
+
+
+def archive(folder: Path) -> Store:
+    """`default/demo` for Ada, `locked/demo` for Bob."""
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    write_archive(store, Generation.C, Cluster("locked", "demo", "rayjob", "nightly"))
+    return store
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Asks a running server, without following where it leads."""
+
+    server: Served
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+        return self.ask("GET", path, headers)
+
+    def post(self, path: str, headers: Mapping[str, str] | None = None, **form: str) -> requests.Response:
+        return self.ask("POST", path, headers, form)
+
+    def ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        url = self.server.url + path
+        return requests.request(method, url, headers=headers, data=form, timeout=60, allow_redirects=False)
+
+
+@contextmanager
+def asking(folder: Path, mode: Mode, store: Store, **choices: Any) -> Iterator[Asking]:
+    with served(store, folder / "cache", Choices(auth=mode, **choices)) as server:
+        yield Asking(server)

@@ -1,0 +1,149 @@
+"""The audit log: a line for what was denied and what was downloaded, with who and where from, and never a token."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from ray_history.archive.stores import Store
+from ray_history.server.auth.credentials import COOKIE, Peers
+from ray_history.server.auth.modes import FileTokens, Nobody
+from ray_history.server.auth.rules import RulesFile
+from tests.captured import captured
+from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, bearer, rules_file
+
+S = f"/s/default/demo/{SESSION}"
+NODE, LOG = next(place for place in captured().logs if place[1] == "gcs_server.out")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
+    folder = tmp_path_factory.mktemp("audit")
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers.parse("127.0.0.1")), store) as running:
+        yield running
+
+
+class Told:
+    """What the server tells; a line may come some moments after the answer that it is about."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+
+    def facts(self, number: int) -> list[dict[str, Any]]:
+        """So many lines of the audit log."""
+        self._wait("ray_history.audit", number)
+        return self._facts()
+
+    def nothing(self, answers: int) -> bool:
+        """Whether the log of all these answers is complete, and the audit log has no line."""
+        self._wait("ray_history.access", answers)
+        return self._facts() == []
+
+    def _facts(self) -> list[dict[str, Any]]:
+        return [json.loads(r.getMessage()) for r in self._caplog.records if r.name == "ray_history.audit"]
+
+    def _wait(self, name: str, number: int) -> None:
+        deadline = time.monotonic() + 60
+        while sum(record.name == name for record in list(self._caplog.records)) < number:
+            assert time.monotonic() < deadline, self._caplog.text
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
+    caplog.set_level(logging.INFO, "ray_history")
+    yield Told(caplog)
+    for token in (ADA, BOB, WRONG):
+        assert token not in caplog.text
+
+
+def test_what_is_denied(server: Asking, told: Told) -> None:
+    seen_from = {"X-Forwarded-For": "192.0.2.9", "X-Request-Id": "abc"}
+    server.get(f"{S}/api/v0/nodes?token={WRONG}", seen_from)
+    server.get(f"{S}/api/v0/nodes", {**seen_from, **bearer(WRONG)})
+    server.get(f"{S}/api/v0/nodes", {**seen_from, **bearer(BOB)})
+    server.get("/enter_cluster/locked/rayjob/nightly", {**seen_from, **bearer(ADA)})
+    facts = told.facts(4)
+    assert [(fact["event"], fact["status"], fact["who"]) for fact in facts] == [
+        ("denied", 401, None),
+        ("denied", 403, None),
+        ("denied", 404, "bob"),
+        ("denied", 404, "ada"),
+    ]
+    assert {(fact["peer"], fact["request"], fact["method"]) for fact in facts} == {("192.0.2.9", "abc", "GET")}
+    assert facts[0]["path"] == f"{S}/api/v0/nodes"
+
+
+def test_what_is_not_there_at_all_is_not_denied(server: Asking, told: Told) -> None:
+    assert server.get("/s/default/nobody/latest/", bearer(ADA)).status_code == 404
+    assert told.nothing(1)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/api/v0/logs/file?node_id={NODE}&filename={LOG}",
+        "/api/v0/tasks/timeline?download=1",
+        "/api/v0/tasks/timeline",
+        "/api/jobs/fx-core/logs",
+    ],
+)
+def test_what_is_downloaded(server: Asking, told: Told, path: str) -> None:
+    answer = server.get(S + path, bearer(ADA))
+    assert answer.status_code == 200
+    (fact,) = told.facts(1)
+    assert (fact["event"], fact["who"], fact["status"]) == ("downloaded", "ada", 200)
+    assert fact["path"] == S + path.partition("?")[0]
+    assert fact["bytes"] == len(answer.content)
+
+
+def test_what_is_read_through_a_web_socket(server: Asking, told: Told) -> None:
+    url = f"ws://127.0.0.1:{server.server.port}{S}/api/jobs/fx-core/logs/tail"
+    with connect(url, additional_headers=bearer(ADA)) as socket:
+        text = "".join(str(piece) for piece in socket)
+    assert text
+    for headers, status in (({}, 401), (bearer(WRONG), 403), (bearer(BOB), 404)):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(url, additional_headers=headers)
+        assert refused.value.response.status_code == status
+    facts = told.facts(4)
+    assert [(fact["event"], fact["method"]) for fact in facts] == [
+        ("downloaded", "WEBSOCKET"),
+        *[("denied", "WEBSOCKET")] * 3,
+    ]
+
+
+def test_looking_is_not_told(server: Asking, told: Told) -> None:
+    for path in ("/api/v0/tasks?limit=1", "/", "/api/version", "/api/v0/logs/file"):
+        server.get(S + path, bearer(ADA))
+    assert told.nothing(4)
+
+
+def test_who_signs_in_and_who_fails_to(server: Asking, told: Told) -> None:
+    server.post("/login", token=ADA)
+    server.post("/login", token=WRONG)
+    assert [(fact["event"], fact["who"]) for fact in told.facts(2)] == [("signed in", "ada"), ("sign-in refused", None)]
+
+
+def test_without_auth_downloads_are_told_too(tmp_path: Path, store: Store, told: Told) -> None:
+    with asking(tmp_path, Nobody(), store) as server:
+        server.get(f"{S}/api/v0/tasks/timeline", {"Cookie": f"{COOKIE}={ADA}"})
+    (fact,) = told.facts(1)
+    assert (fact["event"], fact["who"], fact["peer"]) == ("downloaded", "anybody", "127.0.0.1")
+
+
+def test_caches_on_the_way_keep_nothing_for_others(server: Asking) -> None:
+    for path in ("/", "/api/v0/nodes", "/api/v0/tasks?limit=1", "/api/version"):
+        told = server.get(S + path, bearer(ADA)).headers["cache-control"]
+        assert "private" in told or "no-store" in told, path
+        assert "public" not in told, path
+    assert server.get(f"{S}/").status_code == 401
+    assert server.get(f"{S}/").headers["cache-control"] == "no-store"

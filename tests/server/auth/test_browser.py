@@ -1,0 +1,81 @@
+"""Signing in with a real browser: on the page, and in the Ray Dashboard's own dialog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.archive.stores import Store
+from ray_history.server.auth.credentials import COOKIE, Peers
+from ray_history.server.auth.modes import FileTokens
+from ray_history.server.auth.rules import RulesFile
+from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_file
+
+chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
+
+S = f"/s/default/demo/{SESSION}/"
+DIALOG = "document.querySelector('[role=dialog] input')"
+DASHBOARD = "document.querySelector('#root') && document.querySelector('#root').innerText.includes('Jobs')"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
+    folder = tmp_path_factory.mktemp("browser")
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
+        yield running
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    with chromium.Chromium(tmp_path) as browser, browser.page() as opened:
+        yield opened
+
+
+def until(page: Any, condition: str) -> None:
+    """A page that is left while it is asked is asked again."""
+    while True:
+        try:
+            page.wait(condition)
+            return
+        except AssertionError as error:
+            if "navigated" not in str(error):
+                raise
+
+
+def at(path: str) -> str:
+    return f"document.readyState === 'complete' && location.pathname === {path!r}"
+
+
+def token_cookies(page: Any) -> list[dict[str, Any]]:
+    return [cookie for cookie in page.command("Network.getCookies")["cookies"] if cookie["name"] == COOKIE]
+
+
+def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page: Any) -> None:
+    page.command("Page.navigate", url=server.server.url + S)
+    until(page, at("/login"))
+    assert page.complaints == []
+    page.type(WRONG)
+    page.press("Enter")
+    until(page, f"{at('/login')} && document.querySelector('[role=alert]')")
+    page.type(ADA)
+    page.press("Enter")
+    until(page, f"{at(S)} && {DASHBOARD}")
+    assert page.value("document.cookie.includes('token')") is False, "scripts do not see it"
+    (cookie,) = token_cookies(page)
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
+
+
+def test_the_dashboards_own_dialog_asks_again_when_the_cookie_has_ended(server: Asking, page: Any) -> None:
+    page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
+    page.command("Page.navigate", url=server.server.url + S)
+    until(page, f"{at(S)} && {DASHBOARD}")
+    page.command("Network.clearBrowserCookies")
+    until(page, DIALOG)
+    page.click("[role=dialog] input")
+    page.type(ADA)
+    page.value("[...document.querySelectorAll('[role=dialog] button')].at(-1).click()")
+    until(page, f"!{DIALOG} && {DASHBOARD}")
+    assert [cookie["httpOnly"] for cookie in token_cookies(page)] == [True]

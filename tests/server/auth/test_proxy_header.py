@@ -1,0 +1,125 @@
+"""`--auth header`: the word of a proxy, and of nobody else."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.stores import Store
+from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.modes import ProxyHeader
+from ray_history.server.auth.rules import RulesFile
+from tests.server.auth.people import ADA, SESSION, Asking, asking, bearer, rules_file
+
+DEFAULT = f"/s/default/demo/{SESSION}/api/v0/nodes"
+LOCKED = f"/s/locked/demo/{SESSION}/api/v0/nodes"
+RULES = [
+    {"name": "ada", "namespaces": ["default"]},
+    {"group": "night-watch", "namespaces": ["locked/demo"]},
+]
+
+
+def mode(folder: Path, peers: str) -> ProxyHeader:
+    return ProxyHeader(
+        RulesFile(rules_file(folder, RULES)), Peers.parse(peers), "X-Forwarded-User", "X-Forwarded-Groups"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
+    folder = tmp_path_factory.mktemp("header")
+    with asking(folder, mode(folder, "10.0.0.0/8, 127.0.0.1"), store) as running:
+        yield running
+
+
+def test_people_and_groups_see_what_the_rules_say(server: Asking) -> None:
+    ada = {"X-Forwarded-User": "ada"}
+    assert server.get(DEFAULT, ada).status_code == 200
+    assert server.get(LOCKED, ada).status_code == 404
+    watch = {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "a, night-watch,b"}
+    assert server.get(DEFAULT, watch).status_code == 404
+    assert server.get(LOCKED, watch).status_code == 200
+    both = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "night-watch"}
+    assert {row["namespace"] for row in server.get("/clusters", both).json()} == {"default", "locked"}
+    assert server.get("/clusters", {"X-Forwarded-User": "stranger"}).json() == []
+
+
+def test_a_group_of_the_same_name_is_not_a_person(server: Asking) -> None:
+    assert server.get(LOCKED, {"X-Forwarded-User": "night-watch"}).status_code == 404
+    assert server.get(DEFAULT, {"X-Forwarded-User": "x", "X-Forwarded-Groups": "ada"}).status_code == 404
+
+
+def test_nobody_else_is_believed(tmp_path: Path, store: Store) -> None:
+    with asking(tmp_path, mode(tmp_path, "10.0.0.0/8"), store) as server:
+        for headers in (
+            {"X-Forwarded-User": "ada"},
+            {"X-Forwarded-User": "ada", "X-Forwarded-For": "10.0.0.1"},
+            {"X-Forwarded-User": "ada", "Forwarded": "for=10.0.0.1"},
+        ):
+            answer = server.get(DEFAULT, headers)
+            assert answer.status_code == 401
+            assert "through the proxy" in answer.json()["msg"]
+
+
+def test_without_a_name_or_with_two_it_is_nobody(server: Asking) -> None:
+    assert server.get(DEFAULT).status_code == 401
+    assert server.get(DEFAULT, {"X-Forwarded-User": ""}).status_code == 401
+    assert server.get(DEFAULT, bearer(ADA)).status_code == 401
+    with socket.create_connection(("127.0.0.1", server.server.port), timeout=60) as connection:
+        names = "X-Forwarded-User: eve\r\nX-Forwarded-User: ada\r\n"
+        connection.sendall(f"GET {DEFAULT} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{names}\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 401")
+
+
+def test_the_dashboard_does_not_ask_for_a_token(server: Asking) -> None:
+    assert server.get("/api/authentication_mode").json() == {"authentication_mode": "disabled"}
+    answer = server.get(DEFAULT, {"Accept": "text/html"})
+    assert answer.status_code == 401
+    assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("networks", "address", "trusted"),
+    [
+        ("10.0.0.0/8", "10.255.1.2", True),
+        ("10.0.0.0/8", "11.0.0.1", False),
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.0/8", "::ffff:10.1.2.3", True),
+        ("fd00::/8", "fd12::1%eth0", True),
+        ("fd00::/8", "10.0.0.1", False),
+        ("0.0.0.0/0", "unknown", False),
+        ("", "127.0.0.1", False),
+    ],
+)
+def test_which_peers_are_trusted(networks: str, address: str, trusted: bool) -> None:
+    assert Peers.parse(networks).trusts(address) is trusted
+
+
+@pytest.mark.parametrize(
+    ("told", "peer"),
+    [
+        ("", "10.0.0.1"),
+        ("192.0.2.9", "192.0.2.9"),
+        ("203.0.113.5, 192.0.2.9", "192.0.2.9"),
+        ("192.0.2.9, 10.0.0.2", "192.0.2.9"),
+        ("10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("not an address", "not an address"),
+        ("192.0.2.9:4711", "192.0.2.9"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_the_client_is_the_first_address_that_is_no_trusted_proxy(told: str, peer: str) -> None:
+    headers = [(b"x-forwarded-for", told.encode())] if told else []
+    shown = Peers.parse("10.0.0.0/8").shown({"headers": headers, "client": ("10.0.0.1", 1)})
+    assert (shown.peer, shown.through_trusted) == (peer, True)
+
+
+def test_a_stranger_tells_nothing_about_addresses() -> None:
+    shown = Peers.parse("10.0.0.0/8").shown(
+        {"headers": [(b"x-forwarded-for", b"10.0.0.7")], "client": ("192.0.2.1", 1)}
+    )
+    assert (shown.peer, shown.through_trusted) == ("192.0.2.1", False)

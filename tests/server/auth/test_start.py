@@ -1,0 +1,103 @@
+"""How the server starts: open only to this machine, unless somebody chose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import requests
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.kube import in_cluster
+from ray_history.server.auth import AuthSettings, WrongAuth, checked, is_loopback, make_mode
+from tests.captured import write_archive
+from tests.collector.collector_process import run_cli
+from tests.server.auth.people import ADA, SESSION, bearer, rules_file
+from tests.server.test_serve_process import running
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+
+
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as it ends; with the sources under test, wherever they are."""
+    return run_cli("serve", *arguments, **{name: value for name, value in os.environ.items() if name == "PYTHONPATH"})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "archive"
+    write_archive(open_store(DirectorySettings(folder)), Generation.C, Cluster("default", "demo"))
+    return folder
+
+
+@pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.0.2.1", "history.example"])
+def test_an_open_server_must_be_chosen(host: str, place: Path) -> None:
+    done = started("--storage", place.as_uri(), "--host", host)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    for word in ("--auth token, kubernetes or header", "--auth none", host):
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--auth", "token"), "--auth token needs --auth-tokens-file FILE"),
+        (("--auth", "token", "--auth-tokens-file", "/nowhere"), "/nowhere cannot be read"),
+        (("--auth", "header", "--auth-rules-file", "/nowhere"), "needs --auth-trusted-peers"),
+        (("--auth", "header", "--auth-trusted-peers", "10.0.0.0/99"), "10.0.0.0/99"),
+        (("--auth", "kubernetes"), "--auth kubernetes: "),
+        (("--auth", "kubernetes", "--auth-access", "everything"), "--auth"),
+        (("--auth", "magic"), "magic"),
+    ],
+)
+def test_a_choice_that_cannot_be_carried_out_is_exit_code_2(flags: tuple[str, ...], told: str, place: Path) -> None:
+    done = started("--storage", place.as_uri(), *flags)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_with_tokens_of_a_file(place: Path, tmp_path: Path) -> None:
+    flags = ("--auth", "token", "--auth-tokens-file", str(rules_file(tmp_path)), "--workers", "2")
+    with running(tmp_path, "ray-history", "serve", "--storage", place.as_uri(), *flags) as (process, port):
+        url = f"http://127.0.0.1:{port}/s/default/demo/{SESSION}/api/v0/nodes"
+        assert requests.get(url, timeout=60).status_code == 401
+        assert requests.get(url, headers=bearer(ADA), timeout=60).json()["data"]["result"]["total"] == 2
+        log = process.log_tail()
+        assert '"event":"denied"' in log
+        assert ADA not in log
+
+
+def test_the_drop_in_is_open_as_kuberays_and_says_so(place: Path, tmp_path: Path) -> None:
+    flags = ("-storage-backend=localtest", f"--storage-root-dir={place}")
+    with running(tmp_path, "historyserver", *flags) as (process, port):
+        assert b'"name":"demo"' in requests.get(f"http://127.0.0.1:{port}/clusters", timeout=60).content
+        log = process.log_tail()
+    assert "warning" in log
+    assert "sees every session of every namespace; --auth token, kubernetes or header" in log
+
+
+def test_the_drop_in_can_be_guarded(place: Path, tmp_path: Path) -> None:
+    flags = ("-storage-backend=localtest", f"--storage-root-dir={place}", "-auth=token")
+    with running(tmp_path, "historyserver", *flags, f"--auth-tokens-file={rules_file(tmp_path)}") as (process, port):
+        assert requests.get(f"http://127.0.0.1:{port}/clusters", timeout=60).status_code == 401
+        assert "sees every session" not in process.log_tail()
+
+
+def test_this_machine_alone_needs_no_choice() -> None:
+    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
+        assert is_loopback(host)
+        assert checked(AuthSettings(), host).auth is None
+    with pytest.raises(WrongAuth):
+        checked(AuthSettings(), EVERYWHERE)
+    assert checked(AuthSettings(auth="none"), EVERYWHERE).auth == "none"
+
+
+def test_an_unknown_mode_is_never_an_open_one() -> None:
+    with pytest.raises(WrongAuth, match="not known"):
+        make_mode(AuthSettings(auth="disabled"), in_cluster)
