@@ -39,12 +39,15 @@ from . import (
 )
 from .addressing import Addressing, SessionCatalog
 from .answer_cache import AnswerCache
-from .answers import Refused, plain_json, refusal
+from .answers import Refused, plain_json
 from .frontend import Frontends
 from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
 from .job_tail import JobTail
 from .metrics import metrics
 from .openapi import document
+from .pages.errors import told
+from .pages.static import PREFIX, static_file
+from .pages.templates import Site
 from .plumbing import Plumbing
 from .sessions import Sessions
 
@@ -110,6 +113,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         Route("/metrics", counted),
+        Route(PREFIX + "/{name}", static_file),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -129,6 +133,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             Exception: _crashed,
         },
     )
+    app.state.site = Site(choices.base_path, sessions.indexer.store.url, addressing.catalog)
     plumbing = Plumbing(app)
     return plumbing
 
@@ -193,21 +198,22 @@ async def _with_slash(request: Request) -> Response:
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
-    return refusal(error)
+    return await run_in_threadpool(told, request, error)
 
 
-async def _refuse_archive(_: Request, error: Exception) -> Response:
+async def _refuse_archive(request: Request, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return refusal(refused_by_archive(error))
+    return await run_in_threadpool(told, request, refused_by_archive(error))
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
     journal.error("%s failed", request.url.path, exc_info=error)
-    return refusal(Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id"))
+    refused = Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
+    return await run_in_threadpool(told, request, refused)
 
 
-async def _refuse_http(_: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return refusal(Refused(error.status_code, error.detail))
+    return await run_in_threadpool(told, request, Refused(error.status_code, error.detail))

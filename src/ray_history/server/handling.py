@@ -18,8 +18,9 @@ from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotF
 from ray_history.history.tables import Tables, View
 
 from .answer_cache import AnswerCache
-from .answers import Refused, refusal
+from .answers import Refused
 from .asking import boolean, moment
+from .pages.errors import told
 from .sessions import OpenSession, Sessions
 
 
@@ -73,7 +74,7 @@ class SessionEndpoint:
         try:
             opened = await self.sessions.acquire(session)
         except ArchiveError as error:
-            await refusal(refused_by_archive(error))(scope, receive, send)
+            await told(request, refused_by_archive(error))(scope, receive, send)
             return
         try:
             try:
@@ -90,9 +91,9 @@ class SessionEndpoint:
                 )
                 response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
             except Refused as refused:
-                response = refusal(refused)
+                response = told(request, refused)
             except ArchiveError as error:
-                response = refusal(refused_by_archive(error))
+                response = told(request, refused_by_archive(error))
             if tag and response.status_code == 200:
                 response.headers.setdefault("ETag", tag)
                 response.headers.setdefault("Cache-Control", "no-cache")
