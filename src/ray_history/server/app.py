@@ -41,11 +41,15 @@ from .addressing import Addressing, SessionCatalog
 from .answer_cache import AnswerCache
 from .answers import Refused, plain_json
 from .frontend import Frontends
-from .handling import Asked, Handler, SessionEndpoint, refused_by_archive
+from .handling import Handler, SessionEndpoint, refused_by_archive
 from .job_tail import JobTail
 from .metrics import metrics
 from .openapi import document
+from .pages import digest, download
 from .pages.errors import told
+from .pages.history_bar import dashboard_page
+from .pages.opening_page import OpeningPage
+from .pages.session_page import session_page
 from .pages.static import PREFIX, static_file
 from .pages.templates import Site
 from .plumbing import Plumbing
@@ -69,6 +73,8 @@ HANDLERS: dict[str, Handler] = {
     **libraries.HANDLERS,
     **small_answers.HANDLERS,
     **about.HANDLERS,
+    **digest.HANDLERS,
+    **download.HANDLERS,
 }
 """Every path of a session's dashboard that is answered from the session."""
 
@@ -141,8 +147,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
     answers = AnswerCache(_ANSWERS)
 
-    def page(asked: Asked) -> Response:
-        return frontends.page(asked.open.facts.get("ray_version"), asked.query.get("dashboard"))
+    def seen(handler: Handler) -> ASGIApp:
+        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers))
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])
@@ -158,7 +164,8 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
             route(path, SessionEndpoint(sessions, handler, redact, answers))
             for path, handler in _both_ways(HANDLERS.items())
         ),
-        route("/", SessionEndpoint(sessions, page, redact, answers)),
+        route("/", seen(dashboard_page(frontends))),
+        route("/_session", seen(session_page(frontends))),
         route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]

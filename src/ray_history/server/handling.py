@@ -94,7 +94,7 @@ class SessionEndpoint:
                 response = told(request, refused)
             except ArchiveError as error:
                 response = told(request, refused_by_archive(error))
-            if tag and response.status_code == 200:
+            if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
                 response.headers.setdefault("ETag", tag)
                 response.headers.setdefault("Cache-Control", "no-cache")
                 if request.method == "GET":

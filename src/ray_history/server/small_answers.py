@@ -129,7 +129,7 @@ def _nothing_listed(asked: Asked, result: Any) -> Response:
 
 def anything_polled(asked: Asked) -> Response:
     """For every other path below `/api/`: what was polled for it, if the collector was told to."""
-    url = asked.request.url
+    url = asked.request.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
     path = "/api/" + asked.part("rest")
     answer = polled_answer(asked, f"{path}?{url.query}" if url.query else path)
     if answer is None:

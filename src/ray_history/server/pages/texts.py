@@ -6,6 +6,7 @@ Moments are Unix seconds, in UTC; spans are seconds.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -81,6 +82,21 @@ def at(moment: float, now: float) -> str:
     return f"{then:%b} {then.day}, {then.year}"
 
 
+def clock(moment: float) -> str:
+    """The time of day, to the second."""
+    return _utc(moment).strftime("%H:%M:%S")
+
+
+def day(moment: float) -> str:
+    then = _utc(moment)
+    return f"{then:%b} {then.day}, {then.year}"
+
+
+def shell(text: object) -> str:
+    """One word of a command line."""
+    return shlex.quote(plain(text))
+
+
 def iso(moment: float) -> str:
     return _utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -119,5 +135,22 @@ def _utc(moment: float) -> datetime:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     filter_.__name__: filter_
-    for filter_ in (plain, clip, count, short, size, duration, ago, at, iso, utc, percent, pc, widths)
+    for filter_ in (
+        plain,
+        clip,
+        count,
+        short,
+        size,
+        duration,
+        ago,
+        at,
+        clock,
+        day,
+        shell,
+        iso,
+        utc,
+        percent,
+        pc,
+        widths,
+    )
 }
