@@ -42,12 +42,16 @@ from .answer_cache import AnswerCache
 from .answers import Refused, plain_json
 from .frontend import Frontends
 from .handling import Handler, SessionEndpoint, refused_by_archive
+from .indexing import IndexAhead
 from .job_tail import JobTail
 from .metrics import metrics
 from .openapi import document
 from .pages import digest, download
 from .pages.errors import told
+from .pages.fleet import ArchiveSource, Fleet
 from .pages.history_bar import dashboard_page
+from .pages.home import Front, Home
+from .pages.known import KnownSessions
 from .pages.opening_page import OpeningPage
 from .pages.session_page import session_page
 from .pages.static import PREFIX, static_file
@@ -87,6 +91,8 @@ class Choices:
     dashboards: tuple[Path, ...] = ()
     base_path: str = ""
     secure_cookies: bool = False
+    index_ahead: int = 0
+    """How many of the newest sessions are indexed before anybody asks."""
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
@@ -108,18 +114,31 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         scope["ray_history.session"] = session
         await dashboard(scope, receive, _remembering(addressing, session, send))
 
+    indexer = sessions.indexer
+    known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
+    home = Home(Fleet([ArchiveSource(addressing.catalog, known, redact=choices.redact)]))
+
+    def is_idle() -> bool:
+        return plumbing.running == 0
+
+    ahead = IndexAhead(indexer, addressing.catalog, known, choices.index_ahead, is_idle)
+
     async def counted(_: Request) -> Response:
         return await run_in_threadpool(metrics, plumbing, sessions)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        ahead.start()
         yield
+        await run_in_threadpool(ahead.stop)
         await run_in_threadpool(sessions.close)
 
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
+        *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
+        Route("/", Front(home, addressing, by_cookie)),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -140,7 +159,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         },
     )
     app.state.site = Site(choices.base_path, sessions.indexer.store.url, addressing.catalog)
-    plumbing = Plumbing(app)
+    plumbing: Plumbing = Plumbing(app)
     return plumbing
 
 

@@ -41,6 +41,7 @@ class Settings:
     dashboard_dir: str | None = None
     show_secrets: bool = False
     open_sessions: int = 32
+    index_ahead: int = 100
     query_memory: int = 512
     cache_dir: str = "~/.cache/ray-history"
     cache_size: int = 10_240
@@ -73,6 +74,7 @@ def application(settings: Settings) -> ASGIApp:
             dashboards=(*given, fetched),
             base_path=settings.base_path.rstrip("/"),
             secure_cookies=settings.tls_cert is not None,
+            index_ahead=settings.index_ahead,
         ),
     )
 
