@@ -120,13 +120,14 @@ class Digest:
 @remembered
 def digest(asked: Asked) -> Digest:
     """The digest of a session, as observed at the moment that is asked for."""
-    found, attempts, tasks = _folded(_failed(asked))
+    found = _folded(_failed(asked))
     found.sort(key=lambda group: (-group.total, group.first_ns))
+    attempts, tasks, unfinished = _counted(asked)
     actors, dead, left_out = _actors(asked)
     told = Digest(
         failed_attempts=attempts,
         failed_tasks=tasks,
-        unfinished_tasks=_unfinished(asked),
+        unfinished_tasks=unfinished,
         groups=[_with_trace(asked, group) for group in found[:MOST_GROUPS]],
         groups_left_out=max(0, len(found) - MOST_GROUPS),
         dead_actors=dead,
@@ -193,14 +194,12 @@ def _failed(asked: Asked) -> list[tuple[Group, _Key | None]]:
     return found
 
 
-def _folded(found: list[tuple[Group, _Key | None]]) -> tuple[list[Group], int, int]:
-    """Groups with what goes back to them counted into them; and how many attempts and tasks there are in all.
+def _folded(found: list[tuple[Group, _Key | None]]) -> list[Group]:
+    """Groups with what goes back to them counted into them.
 
     The text of an attempt names the origin of its error, so that chains of any length lead to it at once. Where the
     origin is no group (its own events never came), the attempts stay a group of their own.
     """
-    attempts = sum(group.attempts for group, _ in found)
-    tasks = sum(group.tasks for group, _ in found)
     roots: dict[_Key, Group] = {}
     later: list[tuple[Group, _Key]] = []
     for group, cause in found:
@@ -217,7 +216,7 @@ def _folded(found: list[tuple[Group, _Key | None]]) -> tuple[list[Group], int, i
         else:
             key = (group.error, group.function)
             roots[key] = _joined(roots[key], group) if key in roots else group
-    return list(roots.values()), attempts, tasks
+    return list(roots.values())
 
 
 def _with_trace(asked: Asked, group: Group) -> Group:
@@ -241,14 +240,19 @@ def _joined(one: Group, other: Group) -> Group:
     )
 
 
-def _unfinished(asked: Asked) -> int:
-    tasks = asked.tables.source("tasks", View(asked.view.at))
-    if asked.open.ended_ns is None:
-        return 0
-    ((number,),) = asked.tables.rows(
-        f"select count(*) from {tasks} where state not in ('FINISHED', 'FAILED') and type <> 'DRIVER_TASK'"
+def _counted(asked: Asked) -> tuple[int, int, int]:
+    """Failed attempts, tasks that these are of, and tasks that were open when the cluster ended."""
+    ((attempts, tasks, unfinished),) = asked.tables.rows(
+        f"""
+        select
+            count(*) filter (state = 'FAILED'),
+            count(distinct case when state = 'FAILED' then task_id end),
+            count(*) filter (state not in ('FINISHED', 'FAILED'))
+        from {asked.tables.source("tasks", View(asked.view.at))}
+        where state <> 'FINISHED' and type <> 'DRIVER_TASK'
+        """
     )
-    return int(number)
+    return attempts, tasks, unfinished if asked.open.ended_ns is not None else 0
 
 
 # Actors and nodes

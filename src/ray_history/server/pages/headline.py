@@ -69,9 +69,9 @@ def _in_words(group: Group, *, capital: bool = False) -> str:
 
 
 def _share(digest: Digest, group: Group) -> str:
-    parts = f"{group.total:,} of {digest.failed_attempts:,} failed attempts go back to {group.function}"
+    parts = f'{group.total:,} of {digest.failed_attempts:,} failed attempts go back to "{group.function}"'
     if digest.failed_attempts == 1:
-        parts = f"The only failed attempt was of {group.function}"
+        parts = f'The only failed attempt was of "{group.function}"'
     node = next((node for node in digest.nodes if node.node_id == group.node_id), None)
     if node is None or not node.end_ns:
         return f"{parts}."

@@ -72,9 +72,10 @@ def dashboard_page(frontends: Frontends) -> Handler:
             version=build.version,
             ray_version=asked.open.facts.get("ray_version"),
         )
+        shown_ns = asked.view.at or told_state.end_ns
         head = (
             f'<link rel="stylesheet" href="{of_site.static("hbar.css")}">'
-            f'<script src="{of_site.static("hbar.js")}"></script>'
+            f'<script src="{of_site.static("hbar.js")}" data-now="{(shown_ns or 0) // 10**6 or ""}"></script>'
         )
         return HTMLResponse(with_bar(build.page, head, bar), headers={"Cache-Control": "no-store"})
 

@@ -199,7 +199,7 @@ def _ticks(start: int, end: int) -> list[Tick]:
     return [
         Tick((ns - start) / span, _tick_text(ns, step, seconds=seconds))
         for ns in range(first, end, step)
-        if (ns - start) / span < 0.93
+        if (ns - start) / span < 0.85
     ]
 
 
