@@ -26,7 +26,7 @@ class NodeAccount:
 
     @property
     def is_whole(self) -> bool:
-        return not (self.dropped or self.cut_off or not self.has_files or self.received != self.stored)
+        return self.has_files and not self.dropped and not self.cut_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,21 @@ def kept(asked: Asked) -> Kept:
     told = account(asked)
     names = _names(asked)
     nodes = [_node(asked, told, row, names) for row in told["nodes"]]
-    events = told["events"]
-    received, stored = events["received"] or 0, events["stored"] or 0
-    dropped = events["dropped_by_ray"] or 0
-    known = received + dropped
-    share = min(stored / known, 1.0) if known else None
+    events = [object_of(object_of(ledger).get("events")) for ledger in told["ledgers"].values()]
+
+    def total(name: str) -> int:
+        return sum(_number(of_node.get(name)) or 0 for of_node in events)
+
+    dropped = total("dropped_by_ray")
+    known = total("received") - total("duplicated") + dropped
+    missing = max(known - dropped - total("stored") - total("quarantined"), 0)
+    if asked.open.ended_ns is None:
+        missing = 0  # on its way
+    share = (known - dropped - missing) / known if known else None
     return Kept(
         share,
-        known or events["read"],
-        _reasons(asked, told, nodes),
+        known or told["events"]["read"],
+        _reasons(asked, told, nodes, dropped, missing),
         sorted(nodes, key=lambda node: (node.is_whole, node.name)),
         told["problems"][:20],
         told["problem_count"],
@@ -96,17 +102,16 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _reasons(asked: Asked, told: dict[str, Any], nodes: list[NodeAccount]) -> list[str]:
+def _reasons(asked: Asked, told: dict[str, Any], nodes: list[NodeAccount], dropped: int, missing: int) -> list[str]:
     """Why it is not all, in words; empty if nothing is missing."""
-    events = told["events"]
     reasons = []
     if not told["ledgers"]:
         reasons.append("No collector kept an account of this session, so that nobody knows whether all arrived.")
-    if dropped := events["dropped_by_ray"]:
+    if dropped:
         reasons.append(f"{dropped:,} events were dropped by Ray itself before they reached a collector.")
-    if (missing := (events["received"] or 0) - (events["stored"] or 0)) > 0:
-        reasons.append(f"{missing:,} events that collectors received are not stored (yet).")
-    if strange := events["quarantined"]:
+    if missing:
+        reasons.append(f"{missing:,} events that collectors received were never stored.")
+    if strange := told["events"]["quarantined"]:
         reasons.append(f"{strange:,} events could not be understood; they are kept, not shown.")
     if cut := [node.name for node in nodes if node.cut_off]:
         reasons.append(

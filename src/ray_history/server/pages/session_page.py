@@ -16,6 +16,7 @@ from ..frontend import Frontends
 from ..handling import Asked, Handler
 from .digest import Digest, digest
 from .download import download_size
+from .fleet import KINDS
 from .kept import kept
 from .session_jobs import Job, jobs_of
 from .strip import Lane, Strip, lane, strip
@@ -40,14 +41,17 @@ class State:
 
 
 def state_of(asked: Asked) -> State:
-    ended, facts = asked.open.ended_ns, asked.open.facts
+    """As the list of sessions has it: over in order if its head's collector says so."""
+    ended = asked.open.ended_ns
     if ended is None:
         return State("live", None, "Its collectors still send.")
-    if facts.get("ended") == "graceful":
-        return State("ended", ended, "All of its collectors came to their end in order.")
-    if facts.get("collectors"):
-        return State("lost", ended, "Its last sign of life; not all of its collectors came to their end in order.")
-    return State("ended", ended, "Its last sign of life; its collectors kept no account.")
+    told = asked.tables.rows("select body->>'role' = 'head', body->>'ended' from document where source = 'ledger'")
+    if not told:
+        return State("ended", ended, "Its last sign of life; its collectors kept no account.")
+    heads = [how for is_head, how in told if is_head] or [how for _, how in told]
+    if all(how == "graceful" for how in heads):
+        return State("ended", ended, "Its collectors came to their end in order.")
+    return State("lost", ended, "Its last sign of life; its collectors did not come to their end in order.")
 
 
 def session_page(frontends: Frontends) -> Handler:
@@ -63,6 +67,7 @@ def session_page(frontends: Frontends) -> Handler:
             asked.request,
             "session.html",
             session=session,
+            owner=KINDS.get(session.cluster.owner_kind),
             link=link,
             address=_address(asked.request, link("")),
             facts=asked.open.facts,
