@@ -116,7 +116,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     indexer = sessions.indexer
     known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    home = Home(Fleet([ArchiveSource(addressing.catalog, known, redact=choices.redact)]))
+    fleet = Fleet([ArchiveSource(addressing.catalog, known, redact=choices.redact)])
+    home = Home(fleet)
 
     def is_idle() -> bool:
         return plumbing.running == 0
@@ -131,6 +132,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         ahead.start()
         yield
         await run_in_threadpool(ahead.stop)
+        await run_in_threadpool(fleet.close)
         await run_in_threadpool(sessions.close)
 
     routes: list[BaseRoute] = [

@@ -27,6 +27,7 @@ class Element:
             if isinstance(part, str):
                 yield part
             else:
+                yield " "
                 yield from part._texts()
                 yield " "
 

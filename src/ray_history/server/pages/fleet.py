@@ -143,6 +143,10 @@ class Listed:
     complete: bool = False
     """Whether all that is known about the rows was read."""
 
+    def is_coming(self, now: float) -> bool:
+        """Whether a newer one is on its way."""
+        return not self.error and (not self.complete or now - self.tried > _FRESH)
+
 
 class Fleet:
     """All sources together."""
@@ -171,6 +175,11 @@ class Fleet:
         """Begin to make a newer list, unless that is under way."""
         if self._renewing.acquire(blocking=False):
             threading.Thread(target=self._renew, name="fleet", daemon=True).start()
+
+    def close(self) -> None:
+        """Waits for a list on its way."""
+        with self._renewing:
+            return
 
     def _renew(self) -> None:
         try:

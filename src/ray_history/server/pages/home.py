@@ -85,6 +85,7 @@ def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, A
         "q": wish.q,
         "wish": wish,
         "listed": listed,
+        "is_coming": listed.is_coming(now),
         "found": found,
         "groups": list(_groups(found.rows, wish, now)),
         "picture": activity(found.in_time, wish, now),
