@@ -96,6 +96,13 @@ def test_every_link_of_the_page_leads_somewhere(server: Served, page: Element) -
     assert {path: status for path, status in statuses.items() if status != 200} == {}
 
 
+def test_the_failures_of_a_group_are_found_in_the_api(server: Served, page: Element) -> None:
+    for group in section(page, "h-f").all("details", "fail"):
+        link = group.one("a", where=lambda found: "JSON" in found.text).attributes["href"]
+        found = [row for row in server.get(link).rows if "The cluster was terminated" not in row["error_message"]]
+        assert len(found) == int(group.one("div", "count").text), group.one("h3").text
+
+
 def test_a_log_worth_reading_is_shown_as_text_and_not_saved(server: Served, page: Element) -> None:
     links = {link.text: link.attributes["href"] for link in section(page, "h-l").all("a", "mono")}
     answer = server.get(links["job-driver-fx-fail.log"])

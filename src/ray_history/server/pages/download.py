@@ -118,13 +118,10 @@ def _zipped(asked: Asked) -> _Pieces:
     sink = _Sink()
     problems: list[str] = []
     names: set[str] = set()
-    with zipfile.ZipFile(sink, "w", allowZip64=True) as archive:
+    with zipfile.ZipFile(sink, "w", compresslevel=1) as archive:
         for name, pieces, packed in _members(asked):
-            info = zipfile.ZipInfo(_unique(name, names), (1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
-            info._compresslevel = 1  # type: ignore[attr-defined]
-            info.external_attr = 0o644 << 16
-            with archive.open(info, "w", force_zip64=True) as member:
+            archive.compression = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+            with archive.open(_unique(name, names), "w", force_zip64=True) as member:
                 try:
                     with closing(pieces):
                         for piece in pieces:

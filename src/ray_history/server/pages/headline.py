@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .digest import Digest, Group
+    from .digest import Digest
+    from .failed_tasks import Group
     from .session_jobs import Job
 
 _IN_WORDS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from ..frontend import Frontends
 from ..handling import Asked, Handler
 from .digest import Digest, digest
 from .download import download_size
+from .failed_tasks import Group
 from .fleet import KINDS
 from .kept import kept
 from .session_jobs import Job, jobs_of
@@ -107,11 +107,11 @@ def _address(request: Request, path: str) -> str:
     return f"{request.url.scheme}://{request.url.netloc}{path}".rstrip("/")
 
 
-def _failed_link(group: Any) -> str:
+def _failed_link(group: Group) -> str:
     """The failed attempts of a function, from the API."""
-    wanted = {"state": "FAILED", "func_or_class_name": group.function}
-    if group.error.isupper():
-        wanted["error_type"] = group.error
+    by = "name" if group.function == group.example.name else "func_or_class_name"
+    kind = group.error if group.error.isupper() else "TASK_EXECUTION_EXCEPTION"
+    wanted = {"state": "FAILED", by: group.function, "error_type": kind}
     parameters: list[tuple[str, str | int]] = [("detail", 1), ("limit", 10000)]
     for key, value in wanted.items():
         parameters += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]

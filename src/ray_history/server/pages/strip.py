@@ -25,7 +25,8 @@ _STEPS = [
     *(_SECOND * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
     *(3600 * _SECOND * h for h in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 30 * 24, 90 * 24, 365 * 24)),
 ]
-_NODES_ENDED_AS_PLANNED = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
+LEFT_AS_PLANNED = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
+"""Why nodes go where nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _nodes(asked: Asked, start: int, end: int) -> tuple[list[Lane], int]:
         f"""
         select coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), node_id, is_head_node, start_ns,
             case when state = 'DEAD' then end_ns end,
-            state = 'DEAD' and coalesce(death_reason not in {_NODES_ENDED_AS_PLANNED!r}, true),
+            state = 'DEAD' and coalesce(death_reason not in {LEFT_AS_PLANNED!r}, true),
             coalesce(state_message, '')
         from {asked.tables.source("nodes", View(asked.view.at))}
         order by is_head_node desc, start_ns nulls last, node_id
