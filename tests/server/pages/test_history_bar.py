@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,32 +124,3 @@ def test_a_polled_answer_is_found_whatever_the_moment(tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         for query in ("?x=1", f"?x=1&at={MIDDLE}", f"?at={MIDDLE}&x=1"):
             assert server.get(f"/s/default/told/{SESSION}/api/custom/thing{query}").json == {"fine": 1}
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
-def test_the_dashboard_in_a_browser_shows_the_moment(server: Served, tmp_path: Path) -> None:
-    def seen(address: str) -> str:
-        command = [
-            *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-            *(
-                "--disable-background-networking",
-                "--disable-component-update",
-                f"--user-data-dir={tmp_path / 'profile'}",
-            ),
-            *("--virtual-time-budget=20000", "--window-size=1400,1000", "--dump-dom", f"{server.url}{address}"),
-        ]
-        return subprocess.run(command, capture_output=True, timeout=200, check=True).stdout.decode()
-
-    then = seen(f"{S}/?at={MIDDLE}#/jobs")
-    assert "fx-train" in then
-    assert "RUNNING" in then
-    assert "fx-fail" not in then, "it was not there yet"
-    last = seen(f"{S}/#/jobs")
-    assert "fx-fail" in last
-    assert 'class="hbar"' in last
-    metrics = seen(f"{S}/#/metrics")
-    assert "data-hb-not-kept" in metrics
-    assert re.search(r'<aside class="hb-note" data-metrics="">', metrics), "the note is shown"

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ray_history.archive.errors import Unreachable
-from ray_history.archive.stores import Store
 from ray_history.index.opening import Progress
 from ray_history.server.pages.opening_page import percent, stages
 from tests.server.pages.markup import parsed
-from tests.server.pages.told_sessions import SESSION, ran, write_session
+from tests.server.pages.told_sessions import SESSION, Slow, ran, write_session
 from tests.server.serving import Served, served
 
 BROWSER = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
 S = f"/s/default/told/{SESSION}"
-
-
-class Slow:
-    """A store, stand-in for one that is slow, then perhaps broken: event files come when it is told to go on."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.go_on = threading.Event()
-        self.broken = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def get(self, key: str) -> bytes:
-        if "events/" in key:
-            assert self.go_on.wait(60)
-            if self.broken:
-                raise Unreachable("the bucket is gone")
-        return self._store.get(key)
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ray_history.archive import layout
+from ray_history.archive.errors import Unreachable
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster
 from ray_history.archive.settings import DirectorySettings
@@ -104,3 +107,22 @@ def waited(name: str, cause: str) -> str:
         f'ray::{name}() (pid=9, ip=192.0.2.2)\n  File "/app/job.py", line 8, in {name}\n    ray.get(ref)\n'
         f"    ^^^^^^^^^^^^\nray.exceptions.RayTaskError(ValueError): {cause}"
     )
+
+
+class Slow:
+    """A store, stand-in for one that is slow, then perhaps broken: event files come when it is told to go on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.go_on = threading.Event()
+        self.broken = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, key: str) -> bytes:
+        if "events/" in key:
+            assert self.go_on.wait(60)
+            if self.broken:
+                raise Unreachable("the bucket is gone")
+        return self._store.get(key)
