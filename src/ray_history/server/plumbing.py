@@ -51,6 +51,7 @@ class Plumbing:
             return
         begin, status, sent = self._clock(), 500, 0
         identity = _header(scope, b"x-request-id")[:64] or secrets.token_hex(8)
+        scope["ray_history.request"] = identity
         self.running += 1
 
         async def out(message: Message) -> None:

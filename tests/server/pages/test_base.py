@@ -51,11 +51,24 @@ def referred(page: Element) -> list[str]:
 def test_a_person_gets_a_page_about_the_error_and_a_program_gets_json(server: Served, base: str) -> None:
     page = parsed(server.get(base + NOWHERE, BROWSER).body)
     assert page.one("p", "errno").text == "404 Not Found"
-    assert "there is no session team/nightly-x8/latest" in page.one("p", "said").text
+    assert page.one("h1").text == "No such session"
+    assert page.one("p", "said").text.startswith("There is no session team/nightly-x8/latest")
     for headers in ({}, {"Accept": "application/json"}, {**BROWSER, "Sec-Fetch-Mode": "cors"}):
         answer = server.get(base + NOWHERE, headers)
         assert answer.status == 404
         assert answer.json["result"] is False
+
+
+def test_the_page_tells_under_which_number_the_server_s_log_has_the_request(server: Served, base: str) -> None:
+    answer = server.get(base + NOWHERE, BROWSER)
+    told = parsed(answer.body).one("div", "code").one("code").text
+    assert told.startswith(f"404 GET {base}{NOWHERE} ")
+    assert told.endswith(f"req {answer.headers['x-request-id']}")
+
+
+def test_what_is_missing_in_a_session_that_exists_is_not_told_as_a_missing_session(server: Served, base: str) -> None:
+    page = parsed(server.get(f"{base}/s/team/nightly-x7/latest/no-such-file.html", BROWSER).body)
+    assert page.one("h1").text == "There is nothing here"
 
 
 def test_the_page_about_a_wrong_name_guesses_the_right_one(server: Served, base: str) -> None:

@@ -14,6 +14,9 @@ from ..answers import Refused, refusal
 from . import texts
 from .templates import page, site
 
+SESSION = "ray_history.session"
+"""Where the scope of a request holds the session that its address names."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Told:
@@ -65,19 +68,21 @@ def told(request: Request, refused: Refused) -> Response:
         return refusal(refused)
     known = _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
     phrase = HTTPStatus(refused.status).phrase
-    near = _near(request) if refused.status == 404 else []
+    is_session = refused.status == 404 and "session" in request.path_params and SESSION not in request.scope
+    near = _near(request) if is_session else []
     where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return page(
         request,
         "error.html",
         status=refused.status,
         phrase=phrase,
-        title="No such session" if near else known.title,
-        message=refused.message[:2000],
+        title="No such session" if is_session else known.title,
+        message=refused.message[:1].upper() + refused.message[1:2000],
         steps=known.steps,
         again=known.again,
         near=near,
-        detail=f"{refused.status} {request.method} {texts.clip(where, 300)} {texts.iso(time.time())}",
+        detail=f"{refused.status} {request.method} {texts.clip(where, 300)} {texts.iso(time.time())} "
+        f"req {texts.clip(request.scope.get('ray_history.request', ''), 64)}",
     )
 
 
