@@ -48,13 +48,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture
 def page(browser: Chromium) -> Iterator[Page]:
-    """A tab; at the end nothing may have gone wrong in it, but that Ray's pages ask for a Grafana."""
+    """A tab; at the end nothing may have gone wrong in it."""
     with browser.page() as page:
         yield page
         page.value("1")  # takes what the browser still had to say
-        assert [
-            told for told in page.complaints if "grafana_health" not in told and "prometheus_health" not in told
-        ] == []
+        assert page.complaints == []
 
 
 def test_a_click_on_the_timeline_opens_the_dashboard_at_that_moment(page: Page, server: Served) -> None:
