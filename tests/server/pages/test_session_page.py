@@ -13,7 +13,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
 from tests.captured import captured, write_archive
-from tests.history.rebuilt import JOB, NODE, OTHER_NODE, WORKER, job, job_life, node, node_life
+from tests.history.rebuilt import JOB, NODE, OTHER_NODE, WORKER, job, job_life, node, node_life, task, task_id
 from tests.server.pages.markup import Element, parsed
 from tests.server.pages.told_sessions import SESSION, end_long_ago, failed, raised, ran, write_session
 from tests.server.serving import Answer, Served, served
@@ -209,3 +209,16 @@ def test_a_session_whose_head_ended_in_order_is_not_lost(tmp_path: Path) -> None
     assert "100% of 20 events" in kept
     assert "Node gpu-3 did not end in order" in kept
     assert "2 events could not be understood" in kept
+
+
+@pytest.mark.parametrize("more", ["nothing", "logs", "answers", "a task without times"])
+def test_a_session_of_which_little_is_known_has_its_pages_too(tmp_path: Path, more: str) -> None:
+    store = write_session(
+        tmp_path,
+        [task(task_id(1))] if more == "a task without times" else [],
+        logs={(NODE, "raylet.out"): b"text"} if more == "logs" else None,
+        endpoints={"restful__api__jobs": [[], 3, {"type": "SUBMISSION"}]} if more == "answers" else None,
+    )
+    with served(store, tmp_path / "cache") as server:
+        statuses = {path: looked_at(server, path).status for path in ("_session", "", "_digest", "_download")}
+    assert statuses == dict.fromkeys(statuses, 200)
