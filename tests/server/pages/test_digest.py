@@ -222,6 +222,30 @@ def test_where_nothing_lasting_failed_there_is_no_sentence(tmp_path: Path) -> No
     assert told["headline"] is None
 
 
+def test_what_ray_failed_for_one_reason_is_one_cause_whatever_the_function(tmp_path: Path) -> None:
+    events = [*failed(1, "alone", 1, 2, raised("alone")), *failed(2, "alone", 1, 3, raised("alone"))]
+    for number, (name, end) in enumerate([("a", 9), ("b", 5), ("b", 8)], 3):
+        events += failed(number, name, 4, end, "The node was low on memory.", "OUT_OF_MEMORY")
+    told = digest_of(tmp_path, events)
+    assert told["groups"][0]["function"] == "alone", "the largest group, but not the largest cause"
+    assert told["headline"] == {
+        "title": "Tasks began to run out of memory at 20:00:05",
+        "text": '3 of 5 failed attempts ended that way, in 2 functions, the largest part in "b".',
+    }
+
+
+def test_what_is_not_shown_is_counted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.server.pages.failed_tasks.MOST_GROUPS", 2)
+    monkeypatch.setattr("ray_history.server.pages.digest.MOST_GROUPS", 2)
+    events: list[Event] = []
+    for number, end in enumerate((9, 8, 7, 6), 1):
+        events += failed(number, f"f{number}", 1, end, "It died.", "WORKER_DIED")
+    told = digest_of(tmp_path, events)
+    assert (len(told["groups"]), told["groups_left_out"]) == (2, 2)
+    assert told["headline"]["title"] == "Workers began to die at 20:00:06"
+    assert told["headline"]["text"].startswith("4 of 4 failed attempts ended that way, in 4 functions")
+
+
 def test_actors_die_of_what_ray_says(tmp_path: Path) -> None:
     cause = {"actorDiedErrorContext": {"reason": "NODE_DIED", "errorMessage": "Its node has died."}}
     told = digest_of(

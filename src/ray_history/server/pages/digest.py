@@ -16,8 +16,8 @@ from ray_history.history.tables import View
 from ..answers import plain_json
 from ..handling import Asked, Handler
 from ..redaction import shown
-from .failed_tasks import Group, counted, failure_groups
-from .headline import Headline, headline
+from .failed_tasks import MOST_GROUPS, Group, counted, failure_groups
+from .headline import Headline, causes, headline
 from .remembered import remembered
 from .session_jobs import jobs_of
 from .strip import LEFT_AS_PLANNED
@@ -71,26 +71,32 @@ class Digest:
     actors_left_out: int = 0
     nodes: list[LostNode] = field(default_factory=list)
     headline: Headline | None = None
+    largest_cause: str | None = None
+    """The error of what failed most."""
+    cause_began_ns: int | None = None
 
 
 @remembered
 def digest(asked: Asked) -> Digest:
     """The digest of a session, as observed at the moment that is asked for."""
-    groups, groups_left_out = failure_groups(asked)
+    groups = failure_groups(asked)
     attempts, tasks, unfinished = counted(asked)
-    actors, dead, left_out = _actors(asked)
-    told = Digest(
+    actors, dead, actors_left_out = _actors(asked)
+    cause = next(iter(causes(groups)), None)
+    whole = Digest(
         failed_attempts=attempts,
         failed_tasks=tasks,
         unfinished_tasks=unfinished,
         groups=groups,
-        groups_left_out=groups_left_out,
+        groups_left_out=max(0, len(groups) - MOST_GROUPS),
         dead_actors=dead,
         actors=actors,
-        actors_left_out=left_out,
+        actors_left_out=actors_left_out,
         nodes=_nodes(asked),
+        largest_cause=cause.groups[0].error if cause else None,
+        cause_began_ns=cause.first_ns if cause else None,
     )
-    return replace(told, headline=headline(told, jobs_of(asked)))
+    return replace(whole, headline=headline(whole, jobs_of(asked)), groups=groups[:MOST_GROUPS])
 
 
 def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:

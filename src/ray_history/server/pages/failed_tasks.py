@@ -62,11 +62,11 @@ class Group:
         return self.attempts + self.downstream
 
 
-def failure_groups(asked: Asked) -> tuple[list[Group], int]:
-    """The largest groups first, and how many more there are."""
+def failure_groups(asked: Asked) -> list[Group]:
+    """All groups, the largest first; the first `MOST_GROUPS` with a trace, since the others are not shown."""
     found = _folded(_found(asked))
     found.sort(key=lambda group: (-group.total, group.first_ns))
-    return [_with_trace(asked, group) for group in found[:MOST_GROUPS]], max(0, len(found) - MOST_GROUPS)
+    return [_with_trace(asked, group) for group in found[:MOST_GROUPS]] + found[MOST_GROUPS:]
 
 
 _Key = tuple[str, str]

@@ -136,7 +136,6 @@ def _job_lanes(jobs: list[Job], picture: Strip) -> list[Lane]:
 
 def _first_failure(failures: Digest, picture: Strip | None) -> tuple[float, str] | None:
     """Where to draw the line at which what failed most began to fail."""
-    lasting = next((group for group in failures.groups if group.recovered < group.tasks), None)
-    if lasting is None or picture is None:
+    if failures.cause_began_ns is None or picture is None:
         return None
-    return picture.share(lasting.first_ns), f"first {lasting.error}"
+    return picture.share(failures.cause_began_ns), f"first {failures.largest_cause}"
