@@ -47,8 +47,8 @@ from .job_tail import JobTail
 from .metrics import metrics
 from .openapi import document
 from .pages import digest, download
-from .pages.errors import told
-from .pages.fleet import ArchiveSource, Fleet
+from .pages.errors import refusal_to
+from .pages.fleet import ArchiveSource, SessionList
 from .pages.history_bar import dashboard_page
 from .pages.home import Front, Home
 from .pages.known import KnownSessions
@@ -116,8 +116,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     indexer = sessions.indexer
     known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    fleet = Fleet([ArchiveSource(addressing.catalog, known, redact=choices.redact)])
-    home = Home(fleet)
+    session_list = SessionList([ArchiveSource(addressing.catalog, known, redact=choices.redact)])
+    home = Home(session_list)
 
     def is_idle() -> bool:
         return plumbing.running == 0
@@ -132,7 +132,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         ahead.start()
         yield
         await run_in_threadpool(ahead.stop)
-        await run_in_threadpool(fleet.close)
+        await run_in_threadpool(session_list.close)
         await run_in_threadpool(sessions.close)
 
     routes: list[BaseRoute] = [
@@ -140,7 +140,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
-        Route("/", Front(home, addressing, by_cookie)),
+        Route("/", Front(home, by_cookie)),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -228,20 +228,20 @@ async def _with_slash(request: Request) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
-    return await run_in_threadpool(told, request, error)
+    return await refusal_to(request, error)
 
 
 async def _refuse_archive(request: Request, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return await run_in_threadpool(told, request, refused_by_archive(error))
+    return await refusal_to(request, refused_by_archive(error))
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
     journal.error("%s failed", request.url.path, exc_info=error)
     refused = Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
-    return await run_in_threadpool(told, request, refused)
+    return await refusal_to(request, refused)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return await run_in_threadpool(told, request, Refused(error.status_code, error.detail))
+    return await refusal_to(request, Refused(error.status_code, error.detail))

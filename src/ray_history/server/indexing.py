@@ -3,7 +3,8 @@
 Invariants:
 * one session at a time, by one process of this machine, on a thread of low priority, and only while no request runs;
 * a session whose event files are larger than the limit is left for whoever opens it;
-* a session that goes on is looked at again after some minutes; one that failed after an hour.
+* a session that goes on is looked at again after some minutes, the less often the longer it is silent; one that could
+  not be indexed after an hour.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MOST_BYTES = 256 << 20
 """Of compressed event files: about two million tasks."""
 _PAUSE = 30.0
 _AGAIN, _AFTER_FAILURE = 300.0, 3600.0
+"""Seconds until a session is looked at again."""
 _NICE = 10
 
 
@@ -102,7 +104,7 @@ class IndexAhead:
         return file
 
     def _round(self) -> None:
-        sessions = self._catalog.read().sessions[: self._newest]
+        sessions = self._catalog.everything().sessions[: self._newest]
         self._known.refresh(sessions, time.time())
         for session in sessions:
             while not self._idle() and not self._ending.is_set():
@@ -118,7 +120,8 @@ class IndexAhead:
         return not self._known.of(session).is_settled(time.time())
 
     def _index(self, session: Session) -> None:
-        wait = _AGAIN
+        known = self._known.of(session)
+        wait = max(_AGAIN, (time.time() - known.last_sign) / 4) if known.summary else _AGAIN
         try:
             self._indexer.open(session, self._small_enough, self._work).close()
             self._indexer.summarize(session)

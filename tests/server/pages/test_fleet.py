@@ -17,7 +17,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
-from ray_history.server.pages.fleet import Fleet, Row, make_row
+from ray_history.server.pages.fleet import Row, SessionList, make_row
 from ray_history.server.pages.known import Account, Known, KnownSessions, _Events
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 
@@ -203,7 +203,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path) -> None:
     clock = [NOW]
     source = Told()
-    fleet = Fleet([source], lambda: clock[0])
+    fleet = SessionList([source], lambda: clock[0])
     source.answer = fail
     with pytest.raises(Unreachable):
         fleet.listed()
@@ -225,7 +225,7 @@ def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path
 def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() -> None:
     clock = [NOW]
     source = Told()
-    fleet = Fleet([source], lambda: clock[0])
+    fleet = SessionList([source], lambda: clock[0])
     fleet.listed()
     wait_for(lambda: fleet.listed().complete)
     fleet.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
+from starlette.types import Scope
 
 from ray_history.archive import layout
 from ray_history.archive.errors import Unreachable
@@ -15,6 +17,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
+from ray_history.server.pages.templates import Site
 from tests.captured import captured, write_archive
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.pages.markup import Element, parsed
@@ -230,6 +233,31 @@ def test_a_wrong_address_is_told_as_a_page(fleet: tuple[Served, list[Made]]) -> 
     answer = server.get(f"{HOME}?sort=color", {"Accept": "text/html"})
     assert answer.status == 400
     assert "it takes one of started" in parsed(answer.body).one("p", "said").text
+
+
+def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def of_header(scope: Scope, clusters: Set[Cluster]) -> Set[Cluster]:
+        namespace = dict(scope["headers"])[b"x-namespace"].decode()
+        return {cluster for cluster in clusters if cluster.namespace == namespace}
+
+    monkeypatch.setattr("ray_history.server.app.Site", partial(Site, seen=of_header))
+    made = write_fleet(opened(tmp_path), 20, time.time())
+    data = [one for one in made if one.cluster.namespace == "data"]
+    hidden = next(one for one in made if one.cluster.namespace == "ci")
+    with served(opened(tmp_path), tmp_path / "cache") as server:
+        page = home(server, **{"x-namespace": "data"})
+        assert set(names(page)) == {one.cluster.name for one in data}
+        assert page.one("p", "dim").text.startswith(f"{len(data)} sessions")
+        options = page.one("form", "chips").all("input", where=lambda e: e.attributes["name"] == "namespace")
+        assert [option.attributes["value"] for option in options] == ["data"]
+        assert "0 of" in home(server, f"?q={hidden.submission_id}", **{"x-namespace": "data"}).one("p", "dim").text
+        for namespace, guesses in (("ci", 1), ("data", 0)):
+            address = f"/s/ci/{hidden.cluster.name}x/latest/"
+            answer = server.get(address, {"Accept": "text/html", "x-namespace": namespace})
+            told = parsed(answer.body).one("ol").all("a")
+            assert bool(told) == bool(guesses)
 
 
 HOSTILE = 'python "a\'b" </code><script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe 🙂 ' + "x" * 3000

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -62,14 +63,14 @@ def wants_page(request: Request) -> bool:
     return mode == "navigate" and "text/html" in request.headers.get("accept", "")
 
 
-def told(request: Request, refused: Refused) -> Response:
+async def refusal_to(request: Request, refused: Refused) -> Response:
     """The refusal in the form that suits who asked."""
     if not wants_page(request):
         return refusal(refused)
     known = _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
     phrase = HTTPStatus(refused.status).phrase
     is_session = refused.status == 404 and "session" in request.path_params and SESSION not in request.scope
-    near = _near(request) if is_session else []
+    near = await _near(request) if is_session else []
     where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return page(
         request,
@@ -86,10 +87,12 @@ def told(request: Request, refused: Refused) -> Response:
     )
 
 
-def _near(request: Request) -> list[tuple[str, str]]:
-    """Clusters with a name like the one that was asked for, and where their newest sessions are."""
-    catalog = site(request).catalog.known()
+async def _near(request: Request) -> list[tuple[str, str]]:
+    """Clusters with a name like the one asked for, of those that whoever asks may see, and where they are."""
+    here = site(request)
+    sessions = here.catalog.known().sessions
+    seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
+    newest = {f"{s.cluster.namespace}/{s.cluster.name}": s for s in reversed(sessions) if s.cluster in seen}
     meant = f"{request.path_params.get('namespace', '')}/{request.path_params.get('cluster', '')}"
-    newest = {f"{entry.cluster.namespace}/{entry.cluster.name}": entry for entry in reversed(catalog.sessions)}
-    found = difflib.get_close_matches(meant[:200], newest, 3, 0.75)
-    return [(name, site(request).session(newest[name])) for name in found]
+    found = await run_in_threadpool(difflib.get_close_matches, meant[:200], newest, 3, 0.75)
+    return [(name, here.session(newest[name])) for name in found]

@@ -115,7 +115,7 @@ class ArchiveSource:
 
     def rows(self, now: float) -> list[Row]:
         made: dict[Session, tuple[Known, str, Row]] = {}
-        for session in self._catalog.read().sessions:
+        for session in self._catalog.everything().sessions:
             known = self._known.of(session)
             state = known.state(now)
             before = self._made.get(session)
@@ -127,7 +127,7 @@ class ArchiveSource:
         return [row for _, _, row in made.values()]
 
     def refresh(self, now: float) -> None:
-        self._known.refresh(self._catalog.read().sessions, now)
+        self._known.refresh(self._catalog.everything().sessions, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Listed:
         return not self.error and (not self.complete or now - self.tried > _FRESH)
 
 
-class Fleet:
+class SessionList:
     """All sources together."""
 
     def __init__(self, sources: Sequence[Source], clock: Callable[[], float] = time.time) -> None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,12 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..addressing import Addressing
 from ..answers import Refused
 from .activity import activity
 from .finding import PAGE, RANGES, Found, Wish, find, read_wish, reason, terms
-from .fleet import Fleet, Listed, Row
-from .templates import page
+from .fleet import Listed, Row, SessionList
+from .templates import page, site
 
 _RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d", "all": "All"}
 _STATES = {"all": "All", "live": "Live", "ended": "Ended", "lost": "Lost"}
@@ -50,33 +49,35 @@ class Group:
 class Home:
     """`/select_cluster`."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, sessions: SessionList) -> None:
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await run_in_threadpool(self._answer, Request(scope, receive))
-        await response(scope, receive, send)
-
-    def _answer(self, request: Request) -> Response:
+        request = Request(scope, receive)
         wish = read_wish(request.query_params)
-        listed, now = self._fleet.listed(), time.time()
-        found = find(listed.rows, wish, now)
-        return page(request, "home.html", **_values(listed, wish, found, now))
+        listed = await run_in_threadpool(self._sessions.listed)
+        seen = await site(request).seen(scope, {row.session.cluster for row in listed.rows})
+        shown = replace(listed, rows=tuple(row for row in listed.rows if row.session.cluster in seen))
+        response = await run_in_threadpool(_answer, request, shown, wish)
+        await response(scope, receive, send)
 
 
 class Front:
     """`/`: the dashboard of the session that the browser entered by `/enter_cluster`, else the home page."""
 
-    def __init__(self, home: Home, addressing: Addressing, dashboard: ASGIApp) -> None:
-        self._home, self._addressing, self._dashboard = home, addressing, dashboard
+    def __init__(self, home: Home, entered: ASGIApp) -> None:
+        self._home, self._entered = home, entered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await run_in_threadpool(self._addressing.by_cookies, Request(scope).cookies)
-        except Refused:
+            await self._entered(scope, receive, send)
+        except Refused:  # none was entered, or it is gone
             await self._home(scope, receive, send)
-        else:
-            await self._dashboard(scope, receive, send)
+
+
+def _answer(request: Request, listed: Listed, wish: Wish) -> Response:
+    now = time.time()
+    return page(request, "home.html", **_values(listed, wish, find(listed.rows, wish, now), now))
 
 
 def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, Any]:

@@ -97,7 +97,12 @@ class Known(msgspec.Struct, frozen=True):
             return False
         if self.summary.facts.get("ended") == "graceful":
             return True
-        return now > max(self.alive_until, self.summary.newest_file) + _FORGOTTEN
+        return now > self.last_sign + _FORGOTTEN
+
+    @property
+    def last_sign(self) -> float:
+        """Of life, as far as it is known: when a collector's next word was due, or the newest file came."""
+        return max(self.alive_until, self.summary.newest_file if self.summary else 0.0)
 
     def is_same(self, other: Known) -> bool:
         """Whether nothing was read since; without a look into what was."""

@@ -7,7 +7,9 @@ policy that lets nothing be loaded from elsewhere and no script or style stand i
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,8 +17,10 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
+from starlette.types import Scope
 
 from ray_history.archive.catalog import Session
+from ray_history.archive.layout import Cluster
 
 from ..addressing import SessionCatalog
 from . import static, texts
@@ -38,6 +42,10 @@ _environment = Environment(
 _environment.filters |= texts.FILTERS
 
 
+async def _all(_: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Cluster]:
+    return clusters
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """What every page knows; it stands in `app.state.site`."""
@@ -46,6 +54,8 @@ class Site:
     store: str
     """The archive's address, as shown."""
     catalog: SessionCatalog
+    seen: Callable[[Scope, AbstractSet[Cluster]], Awaitable[AbstractSet[Cluster]]] = field(default=_all, repr=False)
+    """Which of the clusters exist for whoever asks; pages show nothing of the others."""
 
     def link(self, path: str) -> str:
         """A path of this server as a browser asks for it."""
