@@ -14,9 +14,10 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
 from ray_history.server.answers import Refused
-from ray_history.server.pages.finding import ORDERS, PAGE, Term, Wish, find, read_wish, reason, terms
-from ray_history.server.pages.fleet import Kept, Row
+from ray_history.server.pages.finding import PAGE, find
+from ray_history.server.pages.rows import Kept, Row
 from ray_history.server.pages.texts import iso
+from ray_history.server.pages.wish import ORDERS, Term, Wish, read_wish, reason, terms
 
 NOW = 1_794_800_000.0
 

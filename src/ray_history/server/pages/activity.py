@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from .finding import RANGES, Wish
-from .fleet import Row
+from .rows import Row
+from .wish import RANGES, Wish
 
 _MOST = 90
 _STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)

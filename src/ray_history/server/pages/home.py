@@ -19,9 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..answers import Refused
 from .activity import activity
-from .finding import PAGE, RANGES, Found, Wish, find, read_wish, reason, terms
-from .fleet import Listed, Row, SessionList
+from .finding import Found, find
+from .fleet import Listed, SessionList
+from .rows import Row
 from .templates import page, site
+from .wish import Wish, read_wish, reason, terms
 
 _RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d", "all": "All"}
 _STATES = {"all": "All", "live": "Live", "ended": "Ended", "lost": "Lost"}
@@ -123,8 +125,6 @@ def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, A
         "kept_when_searching": _hidden(wish, without=("q",)),
         "kept_when_filtering": _hidden(wish, without=("namespace", "owner", "ray")),
         "kept_when_ranging": _hidden(wish, without=("from", "to")),
-        "page_size": PAGE,
-        "ranges": RANGES,
     }
 
 

@@ -16,8 +16,8 @@ from ..handling import Asked, Handler
 from .digest import Digest, digest
 from .download import download_size
 from .failed_tasks import Group
-from .fleet import KINDS
 from .kept import kept
+from .rows import KINDS
 from .session_jobs import Job, jobs_of
 from .strip import Lane, Strip, lane, strip
 from .templates import page, site
