@@ -12,6 +12,7 @@ MEASUREMENTS = {
     "catalog": "listing 2,000 sessions",
     "event_files": "reading event files, against gzip + json",
     "collector": "events acknowledged with a sync, logs shipped",
+    "home": "the home page of 2,000 sessions",
     "server": "the server alone and under load",
     "history": "rebuilding a session of 50,000 and of 1,000,000 tasks, and asking its tables",
 }

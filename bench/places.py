@@ -13,8 +13,8 @@ from tests.parts.seaweedfs import SeaweedFS
 
 
 @contextmanager
-def s3_server() -> Iterator[Store]:
-    """A bucket on a real S3 server on loopback."""
+def s3_bucket() -> Iterator[S3Settings]:
+    """An empty bucket on a real S3 server on loopback."""
     with tempfile.TemporaryDirectory() as folder:
         server = SeaweedFS(Path(folder))
         server.start()
@@ -26,11 +26,17 @@ def s3_server() -> Iterator[Store]:
                 access_key_id=server.access_key,
                 secret_access_key=server.secret_key,
             )
-            store = open_store(settings)
-            store.check(create=True)
-            yield store
+            open_store(settings).check(create=True)
+            yield settings
         finally:
             server.stop()
+
+
+@contextmanager
+def s3_server() -> Iterator[Store]:
+    """The same, opened."""
+    with s3_bucket() as settings:
+        yield open_store(settings)
 
 
 @contextmanager

@@ -162,6 +162,16 @@ SERVE: tuple[Option, ...] = (
         help="Sessions kept open per process. [env: RAY_HISTORY_OPEN_SESSIONS]",
     ),
     click.option(
+        "--index-ahead",
+        envvar="RAY_HISTORY_INDEX_AHEAD",
+        type=click.IntRange(min=0),
+        default=100,
+        show_default=True,
+        metavar="NUMBER",
+        help="How many of the newest sessions are rebuilt before anybody asks, while the server is idle; 0 for none. "
+        "[env: RAY_HISTORY_INDEX_AHEAD]",
+    ),
+    click.option(
         "--query-memory",
         envvar="RAY_HISTORY_QUERY_MEMORY",
         type=click.IntRange(min=128),

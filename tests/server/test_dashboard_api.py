@@ -35,8 +35,8 @@ SECRET = "hunter2-never-shown"
 OLD = 1_700_000_000
 
 MODULES = (actors, cluster_events, cluster_status, jobs, libraries, nodes, small_answers)
-FAILS_IN_RAY_TOO = ("/api/grafana_health", "/api/prometheus_health")
-"""Ray answers 500 when there is no Grafana, and its frontend expects that."""
+NOT_HERE = ("/api/grafana_health", "/api/prometheus_health")
+"""Ray answers 500 when there is no Grafana; its frontend looks at `result` alone."""
 
 
 def without(*parts: str) -> Callable[[Path], None]:
@@ -359,7 +359,7 @@ def test_without_polling_the_last_status_is_rebuilt_too(server: Served) -> None:
 @pytest.mark.parametrize("cluster", ["events-only", "logs-only", "unpolled", "polled-only", "odd-answers"])
 def test_missing_and_odd_sources_make_no_errors(server: Served, cluster: str) -> None:
     for url in every_url():
-        if url in FAILS_IN_RAY_TOO or url.startswith("/api/packages"):
+        if url.startswith("/api/packages"):
             continue
         answer = ask(server, cluster, url)
         assert answer.status < 500, (url, answer.body[:300])
@@ -451,9 +451,9 @@ def test_there_are_no_objects_and_the_answer_says_why(server: Served) -> None:
 def test_health_and_metrics_are_answered_as_the_frontend_expects(server: Served) -> None:
     assert ask(server, "whole", "/api/gcs_healthz").body == b"success"
     assert ask(server, "whole", "/api/healthz").body == b"raylet: success\ngcs: success"
-    for path in FAILS_IN_RAY_TOO:
+    for path in NOT_HERE:
         answer = ask(server, "whole", path)
-        assert (answer.status, answer.json["result"]) == (500, False)
+        assert (answer.status, answer.json["result"]) == (200, False)
         assert "not kept" in str(answer.json["data"])
 
 

@@ -29,6 +29,7 @@ HISTORY = "cluster-history"
 LEDGER = "history-ledger"
 TAILS = "history-tails"
 INDEX = "history-index/v1"
+SUMMARIES = "history-index/summaries-v1"
 QUARANTINE = "history-quarantine"
 
 KUBERAY_SAMPLE_ROOT = "log"
@@ -252,3 +253,8 @@ def quarantine_key(root: str, cluster: Cluster, name: str) -> str:
 
 def index_prefix(root: str, cluster: Cluster, session: str) -> str:
     return join(root, INDEX, cluster.path, Component(session))
+
+
+def summary_key(cluster: Cluster, session: str) -> str:
+    """One small object per session, all in one tree: a single LIST finds those that are new."""
+    return join(SUMMARIES, cluster.path, Component(session) + ".json")

@@ -16,6 +16,7 @@ import duckdb
 
 from .building import define_small_tables, define_words, observed_tasks
 from .closure import CLOSED
+from .parquet import in_parquet
 from .sql import query, text
 
 _STATES = (
@@ -108,6 +109,11 @@ class Tables:
             cursor.execute(sql, parameters)
             while rows := cursor.fetchmany(4096):
                 yield rows
+
+    def parquet(self, sql: str) -> Iterator[bytes]:
+        """The rows of an answer of any size as a Parquet file, as fast as it is taken."""
+        with self._database.cursor() as cursor:
+            yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
         self._database.close()

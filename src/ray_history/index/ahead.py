@@ -99,6 +99,7 @@ def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outc
         with indexer.open(session, report, stop) as opened:
             manifest = opened.manifest
             indexer.publish(session, opened)
+        indexer.summarize(session)
     except (ArchiveError, CacheUnusable) as error:
         return Outcome(session, "failed", error=str(error))
     except Cancelled:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ray_history.archive import layout
@@ -28,11 +29,12 @@ from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.history.building import Builder, Cancelled, Limits, Unreadable
 from ray_history.history.events import meaning
 
-from .cache import Cache, Entry, Opened
+from .cache import Cache, CacheUnusable, Entry, Opened
 from .documents import is_source_log, write_documents
 from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, check, describe
 from .shared import SharedIndex
 from .sources import EventSource
+from .summary import Summaries, identify, make_summary
 
 journal = logging.getLogger(__name__)
 
@@ -164,7 +166,7 @@ class Indexer:
         stop = stop or Stop()
         report(Progress())
         sources = list_sources(self.store, session)
-        entry = self.cache.entry(f"{session.cluster.path}/{session.name}")
+        entry = self.cache.entry(_key(session))
         opened = entry.open()
         if opened is not None:
             if sources.covered_by(opened.manifest):
@@ -178,6 +180,29 @@ class Indexer:
         shared = SharedIndex(self.store, session)
         if self.share and shared.manifest() != opened.manifest:
             _publish(shared, session, opened.directory, opened.manifest)
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        return Summaries(self.store, self.cache, share=self.share)
+
+    def summarize(self, session: Session) -> None:
+        """See to it that the newest index on this machine has a summary; a failure costs only that."""
+        try:
+            with _closing(self.cache.entry(_key(session)).open()) as opened:
+                if opened is None:
+                    return
+                standing = self.summaries.read(session)
+                manifest = opened.manifest
+                if standing is None or (
+                    standing.index != identify(manifest) and standing.event_files <= len(manifest.sources)
+                ):
+                    self.summaries.write(session, make_summary(self.store, session, opened))
+        except (ArchiveError, CacheUnusable) as error:
+            journal.warning("there is no summary of %s: %s", session.name, error)
+
+
+def _key(session: Session) -> str:
+    return f"{session.cluster.path}/{session.name}"
 
 
 def _publish(shared: SharedIndex, session: Session, directory: Path, manifest: Manifest) -> None:

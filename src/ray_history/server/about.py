@@ -59,37 +59,40 @@ class Status:
 
 
 def completeness(asked: Asked) -> Response:
-    """`_completeness`: what was received, stored and lost, node by node, and what could not be read."""
+    """`_completeness`."""
+    return plain_json(account(asked))
+
+
+def account(asked: Asked) -> dict[str, Any]:
+    """What was received, stored and lost, node by node, and what could not be read."""
     manifest = asked.open.opened.manifest
     ledgers = asked.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
     seen = asked.tables.rows(f"select node_id, state from {asked.tables.source('nodes', asked.view)} order by node_id")
     accounted = {node for node, _ in ledgers}
     filed = set(asked.open.files.nodes)
     facts = manifest.facts
-    return plain_json(
-        {
-            "session": asked.open.session.name,
-            "ended": facts.get("ended"),
-            "ended_ns": asked.open.ended_ns,
-            "events": {
-                "received": facts.get("events_received"),
-                "stored": facts.get("events_stored"),
-                "quarantined": facts.get("events_quarantined"),
-                "dropped_by_ray": facts.get("events_dropped_by_ray"),
-                "read": sum(manifest.events.values()),
-                "by_type": manifest.events,
-            },
-            "event_files": len(manifest.sources),
-            "nodes": [
-                {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
-                for node, state in seen
-            ],
-            "nodes_without_files": sorted({node for node, _ in seen} - filed),
-            "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers},
-            "problem_count": manifest.problem_count,
-            "problems": manifest.problems,
-        }
-    )
+    return {
+        "session": asked.open.session.name,
+        "ended": facts.get("ended"),
+        "ended_ns": asked.open.ended_ns,
+        "events": {
+            "received": facts.get("events_received"),
+            "stored": facts.get("events_stored"),
+            "quarantined": facts.get("events_quarantined"),
+            "dropped_by_ray": facts.get("events_dropped_by_ray"),
+            "read": sum(manifest.events.values()),
+            "by_type": manifest.events,
+        },
+        "event_files": len(manifest.sources),
+        "nodes": [
+            {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
+            for node, state in seen
+        ],
+        "nodes_without_files": sorted({node for node, _ in seen} - filed),
+        "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers},
+        "problem_count": manifest.problem_count,
+        "problems": manifest.problems,
+    }
 
 
 HANDLERS: dict[str, Handler] = {"/_completeness": completeness}

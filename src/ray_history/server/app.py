@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from starlette.websockets import WebSocket
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
+from ray_history.archive.layout import Cluster
 
 from . import (
     about,
@@ -44,11 +46,22 @@ from .answers import Refused, plain_json, refusal
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
 from .auth.audit import told
 from .frontend import Frontends
-from .handling import Asked, Handler, SessionEndpoint, both_ways, refused_by_archive
+from .handling import Handler, SessionEndpoint, both_ways, refused_by_archive
+from .indexing import IndexAhead
 from .job_tail import JobTail
 from .live import LIVE, Fleet, LiveView, live_routes
 from .metrics import metrics
 from .openapi import document
+from .pages import digest, download
+from .pages.errors import refusal_to
+from .pages.fleet import ArchiveSource, SessionList
+from .pages.history_bar import dashboard_page
+from .pages.home import Front, Home
+from .pages.known import KnownSessions
+from .pages.opening_page import OpeningPage
+from .pages.session_page import session_page
+from .pages.static import PREFIX, static_file
+from .pages.templates import Site
 from .plumbing import Plumbing
 from .sessions import Sessions
 
@@ -70,6 +83,8 @@ HANDLERS: dict[str, Handler] = {
     **libraries.HANDLERS,
     **small_answers.HANDLERS,
     **about.HANDLERS,
+    **digest.HANDLERS,
+    **download.HANDLERS,
 }
 """Every path of a session's dashboard that is answered from the session."""
 
@@ -84,6 +99,8 @@ class Choices:
     secure_cookies: bool = False
     auth: Mode = field(default_factory=Nobody)
     fleet: Fleet = field(default_factory=Fleet)
+    index_ahead: int = 0
+    """How many of the newest sessions are indexed before anybody asks."""
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
@@ -115,13 +132,26 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         else:
             await dashboard(scope, receive, remembering)
 
+    indexer = sessions.indexer
+    known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
+    session_list = SessionList([ArchiveSource(addressing.catalog, known, redact=choices.redact)])
+    home = Home(session_list)
+
+    def is_idle() -> bool:
+        return plumbing.running == 0
+
+    ahead = IndexAhead(indexer, addressing.catalog, known, choices.index_ahead, is_idle)
+
     async def counted(_: Request) -> Response:
         return await run_in_threadpool(metrics, plumbing, sessions, fleet)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        ahead.start()
         async with fleet.followed():
             yield
+        await run_in_threadpool(ahead.stop)
+        await run_in_threadpool(session_list.close)
         await choices.auth.close()
         await run_in_threadpool(sessions.close)
 
@@ -129,6 +159,9 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         *Login(choices.auth, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
+        Route(PREFIX + "/{name}", static_file),
+        *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
+        Route("/", Front(home, by_cookie)),
         Route("/clusters", addressing.clusters),
         Route("/clusters/", addressing.clusters),
         Route("/enter_cluster/{rest:path}", addressing.enter),
@@ -148,7 +181,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             Exception: _crashed,
         },
     )
-    plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
+    app.state.site = Site(choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen)
+    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
     return plumbing
 
 
@@ -166,8 +200,8 @@ class _Leading:
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
     answers = AnswerCache(_ANSWERS)
 
-    def page(asked: Asked) -> Response:
-        return frontends.page(asked.open.facts.get("ray_version"), asked.query.get("dashboard"))
+    def seen(handler: Handler) -> ASGIApp:
+        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers))
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])
@@ -183,7 +217,8 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
             route(path, SessionEndpoint(sessions, handler, redact, answers))
             for path, handler in both_ways(HANDLERS.items())
         ),
-        route("/", SessionEndpoint(sessions, page, redact, answers)),
+        route("/", seen(dashboard_page(frontends))),
+        route("/_session", seen(session_page(frontends))),
         route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
         Route("/{name:path}", file),
     ]
@@ -216,30 +251,37 @@ async def _with_slash(request: Request) -> Response:
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
 
 
+async def _seen(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Cluster]:
+    return await viewer_of(scope).seen(clusters)
+
+
 async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
     if isinstance(error, Hidden):
         told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
-    return await _sent(asked, refusal(error))
+    return await _sent(asked, error)
 
 
 async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return await _sent(asked, refusal(refused_by_archive(error)))
+    return await _sent(asked, refused_by_archive(error))
 
 
-async def _sent(asked: Request | WebSocket, response: Response) -> Response:
+async def _sent(asked: Request | WebSocket, refused: Refused) -> Response:
     """Whoever wanted a web socket gets the refusal instead of one."""
     if isinstance(asked, WebSocket):
+        response = refusal(refused)
         await asked.send_denial_response(response)
-    return response
+        return response
+    return await refusal_to(asked, refused)
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
     journal.error("%s failed", request.url.path, exc_info=error)
-    return refusal(Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id"))
+    refused = Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
+    return await refusal_to(request, refused)
 
 
-async def _refuse_http(_: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return refusal(Refused(error.status_code, error.detail))
+    return await refusal_to(request, Refused(error.status_code, error.detail))

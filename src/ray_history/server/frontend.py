@@ -35,6 +35,11 @@ class Build:
     directory: Path
     files: dict[str, Path] = field(repr=False)
 
+    @property
+    def page(self) -> str:
+        """The one page of it."""
+        return self.files["index.html"].read_text("utf-8")
+
 
 class Frontends:
     """The builds that there are."""
@@ -48,14 +53,15 @@ class Frontends:
         if installed is not None:
             self.builds.setdefault(installed.version, installed)
 
-    def page(self, ray_version: str | None, chosen: str | None) -> Response:
-        """The page of the build nearest to the session's Ray, or of the chosen one."""
+    def chosen(self, ray_version: str | None, chosen: str | None) -> Build | None:
+        """The build nearest to the session's Ray, or the chosen one; none if there are no builds."""
         if chosen and chosen not in self.builds:
             raise Refused(404, f"no dashboard {chosen[:20]!r}; there are {', '.join(self.versions) or 'none'}")
-        build = self.builds.get(chosen or "") or self.nearest(ray_version)
-        if build is None:
-            return HTMLResponse(_MISSING.format(version=re.sub(r"[^0-9.a-z]", "", ray_version or "") or "VERSION"))
-        return FileResponse(build.files["index.html"], headers={"Cache-Control": "no-store"})
+        return self.builds.get(chosen or "") or self.nearest(ray_version)
+
+    def missing(self, ray_version: str | None) -> Response:
+        """What is shown instead of a build."""
+        return HTMLResponse(_MISSING.format(version=re.sub(r"[^0-9.a-z]", "", ray_version or "") or "VERSION"))
 
     def file(self, name: str) -> Response:
         """A file that a page refers to."""

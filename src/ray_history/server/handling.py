@@ -19,8 +19,9 @@ from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotF
 from ray_history.history.tables import Tables, View
 
 from .answer_cache import AnswerCache
-from .answers import Refused, refusal
+from .answers import Refused
 from .asking import boolean, moment
+from .pages.errors import refusal_to
 from .sessions import OpenSession, Sessions
 
 Led = TypeVar("Led")
@@ -83,7 +84,8 @@ class SessionEndpoint:
         try:
             opened = await self.sessions.acquire(session)
         except ArchiveError as error:
-            await refusal(refused_by_archive(error))(scope, receive, send)
+            response = await refusal_to(request, refused_by_archive(error))
+            await response(scope, receive, send)
             return
         try:
             try:
@@ -100,10 +102,10 @@ class SessionEndpoint:
                 )
                 response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
             except Refused as refused:
-                response = refusal(refused)
+                response = await refusal_to(request, refused)
             except ArchiveError as error:
-                response = refusal(refused_by_archive(error))
-            if tag and response.status_code == 200:
+                response = await refusal_to(request, refused_by_archive(error))
+            if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
                 response.headers.setdefault("ETag", tag)
                 response.headers.setdefault("Cache-Control", "no-cache")
                 if request.method == "GET":

@@ -121,7 +121,7 @@ def _actor_file(asked: Asked, actor: str, suffix: str) -> LogFile:
     if not lives:
         raise Refused(404, f"Actor ID {actor} not found; /api/v0/actors lists the actors")
     for node, worker in lives:
-        if found := _worker_file(asked.open.logs, node, worker, suffix):
+        if found := worker_file(asked.open.logs, node, worker, suffix):
             return found
     # An actor that restarted has the output of its earlier lives elsewhere: its tasks tell where it was.
     earlier = _rows(
@@ -132,7 +132,7 @@ def _actor_file(asked: Asked, actor: str, suffix: str) -> LogFile:
         [actor, _MOST_LIVES],
     )
     for node, worker in earlier:
-        if found := _worker_file(asked.open.logs, node, worker, suffix):
+        if found := worker_file(asked.open.logs, node, worker, suffix):
             return found
     node, worker = lives[0]
     if not worker and not earlier:
@@ -165,7 +165,7 @@ def _task_target(asked: Asked, task: str, attempt: int, suffix: str) -> Target:
             "RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING=1 in actor's runtime env or when starting the cluster. "
             "Recording actor task's log could be expensive, so Ray turns it off by default.",
         )
-    if found := _worker_file(logs, node, worker, suffix):
+    if found := worker_file(logs, node, worker, suffix):
         return Target(found)
     raise Refused(
         404,
@@ -181,7 +181,8 @@ def _process_file(logs: LogFiles, nodes: list[str], pid: int, suffix: str) -> Lo
     return max(found, key=lambda file: file.modified or _NEVER)  # a pid is used again
 
 
-def _worker_file(logs: LogFiles, node: str | None, worker: str | None, suffix: str) -> LogFile | None:
+def worker_file(logs: LogFiles, node: str | None, worker: str | None, suffix: str) -> LogFile | None:
+    """What a worker printed, if its node has it."""
     if not node or not worker or node not in logs.nodes():
         return None
     found = list(_workers(logs, node, suffix, worker=worker))

@@ -31,8 +31,9 @@ def send_log(asked: Asked) -> Response:
     integer(query, "timeout", 30)  # nothing here waits for a node
     _check_interval(query.get("interval", ""))
     without_colours = boolean(query, "filter_ansi_code", default=False)
+    inline = boolean(query, "inline", default=False)
     headers = {
-        "Content-Disposition": _attachment(query.get("download_filename") or "file.txt"),
+        "Content-Disposition": "inline" if inline else _attachment(query.get("download_filename") or "file.txt"),
         "X-Content-Type-Options": "nosniff",
     }
     meant = target(asked)

@@ -43,6 +43,7 @@ class Settings(AuthSettings, LiveSettings):
     dashboard_dir: str | None = None
     show_secrets: bool = False
     open_sessions: int = 32
+    index_ahead: int = 100
     query_memory: int = 512
     cache_dir: str = "~/.cache/ray-history"
     cache_size: int = 10_240
@@ -77,6 +78,7 @@ def application(settings: Settings) -> ASGIApp:
             secure_cookies=settings.tls_cert is not None,
             auth=make_mode(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
+            index_ahead=settings.index_ahead,
         ),
     )
 

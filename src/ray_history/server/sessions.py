@@ -30,9 +30,9 @@ from ray_history.index.opening import Indexer, Progress, Stop
 
 journal = logging.getLogger(__name__)
 
-_SILENT_AFTER = 120.0
+SILENT_AFTER = 120.0
 """Seconds after a collector's next sign of life was due, until its session counts as over."""
-_OLD_AFTER = 600.0
+OLD_AFTER = 600.0
 """The same for a session without ledgers (KubeRay's collectors write none), since its newest file."""
 
 
@@ -171,6 +171,7 @@ class Sessions:
         else:
             self._done(session)
             work.future.set_result(None)
+            self.indexer.summarize(session)  # nobody waits for that
 
     def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
         """Whether the session is open and the archive holds nothing newer; then only its end may have come."""
@@ -224,11 +225,11 @@ def _end(facts: dict[str, Any], files: SessionFiles, now: float) -> int | None:
     if facts.get("ended") == "graceful":
         return last or round(now * 1e9)
     if facts.get("alive_until"):
-        silent_from = facts["alive_until"] + _SILENT_AFTER
+        silent_from = facts["alive_until"] + SILENT_AFTER
     else:
         newest = max(
             (file.stored.modified for file in files.event_files if file.stored.modified is not None),
             default=datetime.fromtimestamp(0, UTC),
         )
-        silent_from = newest.timestamp() + _OLD_AFTER
+        silent_from = newest.timestamp() + OLD_AFTER
     return (last or round(silent_from * 1e9)) if now > silent_from else None

@@ -79,13 +79,14 @@ def runtime_env_redaction(asked: Asked) -> Response:
 
 
 def grafana_health(_: Asked) -> Response:
-    """As Ray answers without Grafana: the frontend then hides its charts."""
-    return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False, status=500)
+    """No Grafana: the frontend then hides its charts. It looks at `result` alone; a status of 500, which Ray gives,
+    would stand in the browser's console as a failure of ours."""
+    return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
 
 
 def prometheus_health(_: Asked) -> Response:
     """As Ray answers without Prometheus: metrics are not kept."""
-    return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False, status=500)
+    return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False)
 
 
 def prometheus_targets(_: Asked) -> Response:
@@ -137,7 +138,7 @@ def _nothing_listed(asked: Asked, result: Any) -> Response:
 
 def anything_polled(asked: Asked) -> Response:
     """For every other path below `/api/`: what was polled for it, if the collector was told to."""
-    url = asked.request.url
+    url = asked.request.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
     path = "/api/" + asked.part("rest")
     answer = polled_answer(asked, f"{path}?{url.query}" if url.query else path)
     if answer is None:

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -63,7 +63,11 @@ def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> lis
     async def page(request: Request) -> Response:
         running = running_of(request.scope)
         told = await heads.version(running)  # a head that is silent shows nothing: the archive does
-        return frontends.page(told.ray_version or running.cluster.ray_version, request.query_params.get("dashboard"))
+        version = told.ray_version or running.cluster.ray_version
+        build = frontends.chosen(version, request.query_params.get("dashboard"))
+        if build is None:
+            return frontends.missing(version)
+        return HTMLResponse(build.page, headers={"Cache-Control": "no-store"})
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])

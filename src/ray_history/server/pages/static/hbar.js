@@ -1,0 +1,69 @@
+// The history bar. It runs before the dashboard does, so that all that the dashboard asks is asked of one moment: the
+// `at` of the page's own address, which is kept in links that are handed on.
+(() => {
+  const here = new URL(location.href), at = here.searchParams.get('at');
+  const session = new URL('.', here).pathname;
+
+  const of_moment = address => {
+    let url;
+    try { url = new URL(address, document.baseURI); } catch { return address; }
+    const name = url.pathname.startsWith(session) ? url.pathname.slice(session.length) : '';
+    if (url.origin !== here.origin || !name || name.startsWith('static/') || url.searchParams.has('at')) return address;
+    url.searchParams.set('at', at);
+    return url.href;
+  };
+
+  if (at) {
+    const ask = window.fetch, open = XMLHttpRequest.prototype.open;
+    window.fetch = (what, how) => ask(what instanceof Request ? new Request(of_moment(what.url), what) : of_moment(String(what)), how);
+    XMLHttpRequest.prototype.open = function (method, address, ...rest) { return open.call(this, method, of_moment(String(address)), ...rest); };
+    addEventListener('click', event => {
+      const link = event.target.closest?.('a[href]');
+      if (link && !link.closest('.hbar')) { const meant = of_moment(link.href); if (meant !== link.href) link.href = meant; }
+    }, true);
+  }
+
+  // What was running at the moment that is shown ran until then, not until today: the dashboard's clock starts there.
+  const shown = Number(document.currentScript.dataset.now), RealDate = Date;
+  if (shown) {
+    const behind = RealDate.now() - shown, now = () => RealDate.now() - behind;
+    window.Date = class extends RealDate {
+      constructor(...told) { if (told.length) super(...told); else super(now()); }
+      static now() { return now(); }
+    };
+  }
+
+  const go = change => { const url = new URL(location.href); change(url.searchParams); location.assign(url); };
+
+  addEventListener('DOMContentLoaded', () => {
+    const bar = document.querySelector('.hbar'), scrub = bar?.querySelector('[data-scrub]');
+    if (!bar) return;
+    if (scrub) {
+      const slider = scrub.querySelector('input'), shown = scrub.querySelector('output');
+      const iso = () => new Date(+slider.value).toISOString();
+      const tell = () => { shown.value = iso().slice(11, 19); slider.setAttribute('aria-valuetext', shown.value + ' UTC'); };
+      slider.addEventListener('input', tell);
+      slider.addEventListener('change', () => go(query => query.set('at', iso())));
+      if (at) tell();
+      scrub.querySelector('[data-end]')?.addEventListener('click', event => { event.preventDefault(); go(query => query.delete('at')); });
+    }
+    bar.querySelector('[data-version]')?.addEventListener('change', event => go(query => query.set('dashboard', event.target.value)));
+    const said = bar.querySelector('[data-said]');
+    bar.querySelector('[data-share]').addEventListener('click', async () => {
+      try { await navigator.clipboard.writeText(location.href); said.textContent = 'Copied'; } catch { said.textContent = 'Copy the address'; }
+      setTimeout(() => { said.textContent = 'Share'; }, 1500);
+    });
+    const note = document.querySelector('[data-metrics]');
+    const turn = () => {
+      note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
+      // The dashboard asks people to set up Grafana, which brings nothing back: marked here, said otherwise by hbar.css.
+      document.querySelectorAll('.MuiAlert-root:not([data-hb-not-kept])').forEach(alert => {
+        if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-not-kept', '');
+      });
+    };
+    addEventListener('hashchange', turn);
+    addEventListener('popstate', turn);
+    new MutationObserver(turn).observe(document.getElementById('root') ?? document.body, { childList: true, subtree: true });
+    turn();
+  });
+})();

@@ -1,0 +1,104 @@
+// The list of sessions: searched as one types, filtered and paged without loading the whole page again.
+// The server renders the same address either way; only <main> is replaced, and the address bar follows.
+'use strict';
+{
+  let running, typing, told = 0;
+  const fleet = () => $('[data-fleet]');
+
+  const show = async (url, { push = false, top = false, quiet = false } = {}) => {
+    running?.abort(); running = new AbortController();
+    const mine = ++told;
+    let text;
+    try {
+      const answer = await fetch(url, { signal: running.signal, headers: { Accept: 'text/html' }, credentials: 'same-origin' });
+      if (!answer.ok || !answer.headers.get('content-type')?.startsWith('text/html')) throw new Error(answer.status);
+      text = await answer.text();
+    } catch (error) {
+      if (error.name === 'AbortError') return;
+      if (quiet) return again();
+      location.assign(url); return;                // the server's own page says what is wrong
+    }
+    if (mine !== told) return;
+    const fresh = new DOMParser().parseFromString(text, 'text/html'), next = $('[data-fleet]', fresh);
+    if (!next) { location.assign(url); return; }
+    const at = document.activeElement, key = at && fleet().contains(at) ? at.getAttribute('href') : null;
+    const open = $$('details.menu', fleet()).map(d => d.open);
+    fleet().replaceWith(document.adoptNode(next));
+    if (quiet) $$('details.menu', fleet()).forEach((d, i) => d.open = !!open[i]);
+    if (key) $$('a', fleet()).find(a => a.getAttribute('href') === key)?.focus({ preventScroll: true });
+    document.title = fresh.title;
+    const field = $('#q'), theirs = $('#q', fresh);
+    $$('[data-search] input[type=hidden]').forEach(i => i.remove());
+    $$('[data-search] input[type=hidden]', fresh).forEach(i => field.form.append(document.adoptNode(i)));
+    if (document.activeElement !== field) field.value = theirs.value;
+    if (push) history.pushState(null, '', url); else if (!quiet) history.replaceState(null, '', url);
+    if (top) scrollTo(0, 0);
+    if (!quiet) say(fleet().dataset.told);
+    again();
+  };
+
+  // While there is more to come the list renews itself, unless somebody is about to use it.
+  let timer;
+  const again = () => {
+    clearTimeout(timer);
+    const seconds = +fleet()?.dataset.again;
+    if (seconds) timer = setTimeout(() => document.hidden || $('details.menu[open]') ? again() : show(location.href, { quiet: true }), seconds * 1000);
+  };
+  again();
+
+  const asked = form => {
+    const pairs = [...new FormData(form)].filter(([, value]) => value !== '');
+    return location.pathname + '?' + new URLSearchParams(pairs);
+  };
+  if (fleet()) {
+    $('#q').addEventListener('input', ev => {
+      clearTimeout(typing);
+      typing = setTimeout(() => show(asked(ev.target.form), { push: !new URLSearchParams(location.search).has('q') }), 120);
+    });
+    addEventListener('submit', ev => {
+      if (!ev.target.matches('[data-search], [data-filters]')) return;
+      ev.preventDefault(); clearTimeout(typing); show(asked(ev.target), { push: true });
+    });
+    addEventListener('click', ev => {
+      const link = ev.target.closest?.('a[href^="?"]');
+      if (!link || !fleet().contains(link) || ev.defaultPrevented || ev.button || ev.ctrlKey || ev.metaKey || ev.shiftKey) return;
+      ev.preventDefault();
+      show(location.pathname + link.getAttribute('href'), { push: true, top: link.matches('[rel]') });
+    });
+    addEventListener('popstate', () => { show(location.href, {}); $('#q').value = new URLSearchParams(location.search).get('q') || ''; });
+  }
+
+  // Drag over the picture to pick a range; a plain click follows the bar's own link.
+  let from = null, box = null, moved = false;
+  const place = (svg, x) => {
+    const [, , count] = svg.dataset.brush.split(',').map(Number), r = svg.getBoundingClientRect();
+    return Math.max(0, Math.min(count, (x - r.left) / r.width * count));
+  };
+  addEventListener('dragstart', ev => ev.target.closest?.('[data-brush]') && ev.preventDefault());
+  addEventListener('pointerdown', ev => {
+    const svg = ev.target.closest?.('[data-brush]');
+    if (svg && !ev.button) { from = { svg, at: place(svg, ev.clientX) }; moved = false; }
+  });
+  addEventListener('pointermove', ev => {
+    if (!from) return;
+    const to = place(from.svg, ev.clientX), [, , count] = from.svg.dataset.brush.split(',').map(Number);
+    if (!moved && Math.abs(to - from.at) < .6) return;
+    moved = true;
+    box ||= from.svg.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'rect'));
+    const lo = Math.floor(Math.min(from.at, to)), hi = Math.ceil(Math.max(from.at, to));
+    for (const [k, v] of Object.entries({ class: 'f-sel', x: lo / count * 100 + '%', width: (hi - lo) / count * 100 + '%', height: from.svg.getAttribute('height') - 18 })) box.setAttribute(k, v);
+    from.lo = lo; from.hi = hi;
+  });
+  addEventListener('pointerup', () => {
+    if (from && moved) {
+      const [begin, step] = from.svg.dataset.brush.split(',').map(Number), url = new URL(location.href);
+      const stamp = bin => new Date((begin + bin * step) * 1000).toISOString().slice(0, 19) + 'Z';
+      url.searchParams.delete('after');
+      url.searchParams.set('from', stamp(from.lo)); url.searchParams.set('to', stamp(from.hi));
+      show(url.pathname + url.search, { push: true });
+      const stop = ev => ev.preventDefault();                            // the click that ends the drag
+      addEventListener('click', stop, true); setTimeout(() => removeEventListener('click', stop, true));
+    }
+    from = box = null;
+  });
+}

@@ -1,0 +1,68 @@
+"""The picture of tasks over time: what its bars count, and that they fill its width."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_history.server.pages import strip
+from ray_history.server.pages.strip import MOST_BARS, lane, step_for
+
+SECOND = 10**9
+
+
+@given(st.integers(SECOND, 10**9 * SECOND))
+def test_steps_are_few_and_cover_the_whole(span: int) -> None:
+    step = step_for(span)
+    bars = -(-span // step)
+    assert 1 <= bars <= MOST_BARS
+    assert bars * step >= span
+
+
+STEPS = st.tuples(
+    st.one_of(st.none(), st.integers(-3, 30)),
+    st.one_of(st.none(), st.integers(-3, 30)),
+    st.booleans(),
+    st.integers(1, 9),
+)
+
+
+@given(st.lists(STEPS, max_size=20), st.integers(1, 20 * SECOND))
+def test_every_task_that_ended_is_in_one_bar_and_the_others_run_until_the_end(
+    counts: list[tuple[int | None, int | None, bool, int]], span: int
+) -> None:
+    bars = strip._bars(counts, 0, span, SECOND)
+    began = sum(tasks for first, _, _, tasks in counts if first is not None)
+    ended = [(bad, tasks) for first, last, bad, tasks in counts if first is not None and last is not None]
+    assert sum(bar.failed for bar in bars) == sum(tasks for bad, tasks in ended if bad)
+    assert sum(bar.finished for bar in bars) == sum(tasks for bad, tasks in ended if not bad)
+    assert bars[-1].running == began - sum(tasks for _, tasks in ended)
+    assert all(bar.running >= 0 for bar in bars)
+    assert sum(bar.width for bar in bars) == pytest.approx(1)
+    assert all(bar.begin >= 0 and bar.begin + bar.width <= 1 + 1e-9 for bar in bars)
+
+
+def test_a_task_is_shown_in_every_step_in_which_it_ran() -> None:
+    bars = strip._bars([(0, 2, False, 3), (1, 1, True, 2), (3, None, False, 1)], 0, 5 * SECOND, SECOND)
+    assert [(bar.failed, bar.finished, bar.running) for bar in bars] == [
+        (0, 0, 3),
+        (2, 0, 3),
+        (0, 3, 0),
+        (0, 0, 1),
+        (0, 0, 1),
+    ]
+
+
+@given(st.integers(-100, 200), st.integers(-100, 200))
+def test_lives_stay_inside_the_picture_and_can_be_seen(began: int, ended: int) -> None:
+    told = lane("x", "x", began, ended, (0, 100), "f-ok")
+    assert 0 <= told.begin < 1
+    assert 0 < told.width <= 1 - told.begin + 1e-9
+
+
+@given(st.integers(0, 10**7))
+def test_the_axis_ends_at_a_round_number_that_is_not_far(most: int) -> None:
+    top = strip._round_number(most)
+    assert top >= most
+    assert top <= max(2, most * 2)
