@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +24,7 @@ from typing import Any, cast
 import duckdb
 
 from .events import KNOWN_TYPES, columns, rare_payload
-from .sql import query, text
+from .sql import query, query_at, text
 
 SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
 """In the order in which they can be made: workers, actors and jobs look up their node."""
@@ -37,7 +37,7 @@ _PARQUET = "(format parquet, compression zstd, row_group_size 20000)"
 _TASKS_PARQUET = "(format parquet, compression zstd, row_group_size 20000, dictionary_size_limit 25000)"
 """A dictionary as long as a row group lets DuckDB write bloom filters: one task among a million is found in 18 ms
 instead of 43, for a quarter more bytes."""
-_LONGEST_EVENT = 16 << 20
+_LONGEST_EVENT = 4 << 20
 """The reader takes twice this as a buffer for each file. Longer events come the careful way, with a larger limit."""
 _COMPACT_FROM = 0.2
 """The part of all rows that the delta may have before everything is written anew: it slows each query."""
@@ -60,7 +60,7 @@ class Limits:
 
     @property
     def batch_bytes(self) -> int:
-        """JSON per batch: its table in memory is about as large, merging needs as much again; two are on their way."""
+        """JSON per batch: merging it takes three times as much."""
         return self.memory // 6
 
 
@@ -88,12 +88,6 @@ def define_words(database: duckdb.DuckDBPyConnection) -> None:
     """Teach a database with the tables `rare_event` and `document` the words of the queries."""
     for words in ("words", "death_causes"):
         database.execute(query(words))
-
-
-def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
-    """Teach it what each small table is, at any moment."""
-    for name in SMALL_TABLES:
-        database.execute(f"create or replace macro {name}_at(moment) as table {query(name)}")
 
 
 def observed_tasks(directory: Path) -> str:
@@ -125,8 +119,6 @@ class Builder:
         self._cancelled = False
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self.counts = Counts()
-        self._merger = ThreadPoolExecutor(1, "merge")
-        self._merging: Future[None] | None = None
         self._database = duckdb.connect(
             config={
                 "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
@@ -146,13 +138,11 @@ class Builder:
             """
         )
         define_words(self._database)
-        define_small_tables(self._database)
 
     def __enter__(self) -> Builder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._merger.shutdown(cancel_futures=True)
         self._database.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -165,43 +155,20 @@ class Builder:
     def add(self, file: Path, *, careful: bool = False) -> None:
         """Read one batch of events, a file of JSON lines. If it is `Unreadable` nothing of it is kept, unless
         `careful`: then the lines that cannot be read are counted and left out."""
-        number = len(self._segments)
-        table = f"event_{number}"
+        segment = self.work / f"segment-{len(self._segments)}.parquet"
         try:
-            self._run(_read(table, file, careful=careful))
+            self._run(f"copy ({_segment(file, careful=careful)}) to {text(segment)} {_SEGMENT}")
         except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
             raise Unreadable(str(error)) from None
-        counted = self._rows(f"select eventType, count(*) from {table} group by all")
+        rows = f"read_parquet({text(segment)})"
+        counted = self._rows(f"select event_type, number from {rows} where number is not null")
         torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
         if torn and not careful:
-            self._run(f"drop table {table}")
             raise Unreadable(f"{torn} lines")
         self.counts.dropped += torn
         self.counts.add((name, number) for name, number in counted if name is not None)
-        self._segments.append(self.work / f"segment-{number}.parquet")
-        self._wait()
-        self._merging = self._merger.submit(self._merge, table, self._segments[-1])
-
-    def _merge(self, table: str, segment: Path) -> None:
-        """Runs beside the reading of the next batch: neither keeps all cores busy."""
-        with self._database.cursor() as cursor:
-            for sql in (
-                f"create or replace temp view event as from {table}",
-                f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
-                """
-                insert into rare_event
-                select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
-                from event
-                where rare is not null
-                """,
-                f"drop table {table}",
-            ):
-                self._rows(sql, cursor)
-
-    def _wait(self) -> None:
-        if self._merging is not None:
-            self._merging.result()
-            self._merging = None
+        self._run(f"insert into rare_event select unnest(rare) from {rows} where rare is not null")
+        self._segments.append(segment)
 
     def add_documents(self, file: Path) -> None:
         """Take what is no exported event: lines of {source, name, node_id, body}. Upon a base: all of them again."""
@@ -209,7 +176,7 @@ class Builder:
             f"""
             insert into document
             select * from read_json({text(file)}, format = 'newline_delimited', records = true,
-                maximum_object_size = {_LONGEST_EVENT * 4},
+                maximum_object_size = {_LONGEST_EVENT * 16},
                 columns = {{source: 'VARCHAR', name: 'VARCHAR', node_id: 'VARCHAR', body: 'JSON'}})
             """
         )
@@ -220,15 +187,21 @@ class Builder:
             nothing = self.work / "nothing.jsonl"
             nothing.touch()
             self.add(nothing)
-        self._wait()
         self._make_small_tables()
         segments = ", ".join(f"{text(segment)}" for segment in self._segments)
-        self._run(f"create view segment as from read_parquet([{segments}])")
-        if self._base is None:
-            self._make_tasks()
-        else:
-            self._extend_tasks(self._base)
-        self._wait()
+        self._run(
+            f"""
+            create view segment as
+            select * exclude (rare, event_type, number) from read_parquet([{segments}]) where task_id is not null
+            """
+        )
+        with ThreadPoolExecutor(1, "tables") as beside:
+            others = beside.submit(self._make_other_tables)
+            if self._base is None:
+                self._make_tasks()
+            else:
+                self._extend_tasks(self._base)
+            others.result()
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
@@ -254,9 +227,10 @@ class Builder:
         )
         self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {_PARQUET}")
         self._run(f"copy document to {text(self._directory / 'documents.parquet')} {_PARQUET}")
-        for name in ("nodes", "workers", "jobs"):  # judging tasks needs these
+        self._make_small_table("nodes")
+        self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
+        for name in ("workers", "jobs"):  # judging tasks needs these
             self._make_small_table(name)
-        self._merging = self._merger.submit(self._make_other_tables)
         self._run(
             """
             create temp table dead_worker as
@@ -280,12 +254,13 @@ class Builder:
         )
 
     def _make_other_tables(self) -> None:
+        """Runs beside the making of tasks: neither keeps all cores busy."""
         with self._database.cursor() as cursor:
             for name in ("actors", "placement_groups", "runtime_envs", "cluster_events"):
                 self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
-        self._rows(f"create table {name} as from {name}_at({NOW})", cursor)
+        self._rows(f"create table {name} as {query_at(name, NOW)}", cursor)
         self._rows(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}", cursor)
 
     def _make_tasks(self) -> None:
@@ -370,16 +345,28 @@ class Builder:
             self._running.discard(running)
 
 
-def _read(table: str, file: Path, *, careful: bool) -> str:
-    """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
+def _segment(file: Path, *, careful: bool) -> str:
+    """SQL: all that a batch tells, in one pass over it: attempts of tasks, rare events, how many there are of each type.
+    The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
     return f"""
-        create table {table} as
-        select
-            eventId, eventType, "timestamp", nodeId, severity, message,
-            taskDefinitionEvent as td, actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
-            {rare_payload()} as rare
-        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
-            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns()})
+        with event as materialized (
+            select
+                eventId, eventType, "timestamp", nodeId, severity, message, taskDefinitionEvent as td,
+                actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
+                {rare_payload()} as rare
+            from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
+                maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT}, columns = {columns()})
+        )
+        from ({query("tasks")})
+        union all by name
+        select {{
+            'event_id': eventId, 'event_type': eventType, 'event_ns': instant("timestamp"), 'node_id': nodeId,
+            'severity': severity, 'message': message, 'body': rare
+        }} as rare
+        from event
+        where rare is not null
+        union all by name
+        select eventType as event_type, count(*) as number from event group by all
         """
 
 
