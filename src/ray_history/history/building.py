@@ -266,11 +266,18 @@ class Builder:
     def _make_tasks(self) -> None:
         self._run(
             """
-            create temp table straddling as
-            select task_id, attempt_number from segment group by all having count(*) > 1;
             create temp table defined_task as
             select distinct task_id from segment
-            where type is not null and task_id in (select task_id from segment where type is null);
+            where type is not null and task_id in (select task_id from segment where type is null)
+            """
+        )
+        if len(self._segments) == 1:
+            self._judge_into("tasks", "from segment")
+            return
+        self._run(
+            """
+            create temp table straddling as
+            select task_id, attempt_number from segment group by all having count(*) > 1
             """
         )
         several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
@@ -346,7 +353,7 @@ class Builder:
 
 
 def _segment(file: Path, *, careful: bool) -> str:
-    """SQL: all that a batch tells, in one pass over it: attempts of tasks, rare events, how many there are of each type.
+    """SQL: all that a batch tells, in one pass over it: attempts of tasks, rare events, how many there are of each.
     The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
     return f"""
         with event as materialized (
