@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +37,7 @@ _PARQUET = "(format parquet, compression zstd, row_group_size 20000)"
 _TASKS_PARQUET = "(format parquet, compression zstd, row_group_size 20000, dictionary_size_limit 25000)"
 """A dictionary as long as a row group lets DuckDB write bloom filters: one task among a million is found in 18 ms
 instead of 43, for a quarter more bytes."""
-_LONGEST_EVENT = 4 << 20
+_LONGEST_EVENT = 16 << 20
 """The reader takes twice this as a buffer for each file. Longer events come the careful way, with a larger limit."""
 _COMPACT_FROM = 0.2
 """The part of all rows that the delta may have before everything is written anew: it slows each query."""
@@ -60,7 +60,7 @@ class Limits:
 
     @property
     def batch_bytes(self) -> int:
-        """JSON per batch: merging it takes three times as much."""
+        """JSON per batch: its table in memory is about as large, merging needs as much again; two are on their way."""
         return self.memory // 6
 
 
@@ -119,6 +119,8 @@ class Builder:
         self._cancelled = False
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self.counts = Counts()
+        self._merger = ThreadPoolExecutor(1, "merge")
+        self._merging: Future[None] | None = None
         self._database = duckdb.connect(
             config={
                 "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
@@ -143,6 +145,7 @@ class Builder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._merger.shutdown(cancel_futures=True)
         self._database.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -155,20 +158,43 @@ class Builder:
     def add(self, file: Path, *, careful: bool = False) -> None:
         """Read one batch of events, a file of JSON lines. If it is `Unreadable` nothing of it is kept, unless
         `careful`: then the lines that cannot be read are counted and left out."""
-        segment = self.work / f"segment-{len(self._segments)}.parquet"
+        number = len(self._segments)
+        table = f"event_{number}"
         try:
-            self._run(f"copy ({_segment(file, careful=careful)}) to {text(segment)} {_SEGMENT}")
+            self._run(_read(table, file, careful=careful))
         except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
             raise Unreadable(str(error)) from None
-        rows = f"read_parquet({text(segment)})"
-        counted = self._rows(f"select event_type, number from {rows} where number is not null")
+        counted = self._rows(f"select eventType, count(*) from {table} group by all")
         torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
         if torn and not careful:
+            self._run(f"drop table {table}")
             raise Unreadable(f"{torn} lines")
         self.counts.dropped += torn
         self.counts.add((name, number) for name, number in counted if name is not None)
-        self._run(f"insert into rare_event select unnest(rare) from {rows} where rare is not null")
-        self._segments.append(segment)
+        self._segments.append(self.work / f"segment-{number}.parquet")
+        self._wait()
+        self._merging = self._merger.submit(self._merge, table, self._segments[-1])
+
+    def _merge(self, table: str, segment: Path) -> None:
+        """Runs beside the reading of the next batch: neither keeps all cores busy."""
+        with self._database.cursor() as cursor:
+            for sql in (
+                f"create or replace temp view event as from {table}",
+                f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
+                """
+                insert into rare_event
+                select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
+                from event
+                where rare is not null
+                """,
+                f"drop table {table}",
+            ):
+                self._rows(sql, cursor)
+
+    def _wait(self) -> None:
+        if self._merging is not None:
+            self._merging.result()
+            self._merging = None
 
     def add_documents(self, file: Path) -> None:
         """Take what is no exported event: lines of {source, name, node_id, body}. Upon a base: all of them again."""
@@ -176,7 +202,7 @@ class Builder:
             f"""
             insert into document
             select * from read_json({text(file)}, format = 'newline_delimited', records = true,
-                maximum_object_size = {_LONGEST_EVENT * 16},
+                maximum_object_size = {_LONGEST_EVENT * 4},
                 columns = {{source: 'VARCHAR', name: 'VARCHAR', node_id: 'VARCHAR', body: 'JSON'}})
             """
         )
@@ -187,21 +213,15 @@ class Builder:
             nothing = self.work / "nothing.jsonl"
             nothing.touch()
             self.add(nothing)
+        self._wait()
         self._make_small_tables()
         segments = ", ".join(f"{text(segment)}" for segment in self._segments)
-        self._run(
-            f"""
-            create view segment as
-            select * exclude (rare, event_type, number) from read_parquet([{segments}]) where task_id is not null
-            """
-        )
-        with ThreadPoolExecutor(1, "tables") as beside:
-            others = beside.submit(self._make_other_tables)
-            if self._base is None:
-                self._make_tasks()
-            else:
-                self._extend_tasks(self._base)
-            others.result()
+        self._run(f"create view segment as from read_parquet([{segments}])")
+        if self._base is None:
+            self._make_tasks()
+        else:
+            self._extend_tasks(self._base)
+        self._wait()
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
@@ -231,6 +251,7 @@ class Builder:
         self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
         for name in ("workers", "jobs"):  # judging tasks needs these
             self._make_small_table(name)
+        self._merging = self._merger.submit(self._make_other_tables)
         self._run(
             """
             create temp table dead_worker as
@@ -254,7 +275,6 @@ class Builder:
         )
 
     def _make_other_tables(self) -> None:
-        """Runs beside the making of tasks: neither keeps all cores busy."""
         with self._database.cursor() as cursor:
             for name in ("actors", "placement_groups", "runtime_envs", "cluster_events"):
                 self._make_small_table(name, cursor)
@@ -266,20 +286,16 @@ class Builder:
     def _make_tasks(self) -> None:
         self._run(
             """
+            create temp table straddling as
+            select task_id, attempt_number from segment group by all having count(*) > 1;
             create temp table defined_task as
             select distinct task_id from segment
-            where type is not null and task_id in (select task_id from segment where type is null)
+            where type is not null and task_id in (select task_id from segment where type is null);
             """
         )
-        if len(self._segments) == 1:
+        if not self._rows("from straddling limit 1"):  # nothing to merge: planning it would take a small session's time
             self._judge_into("tasks", "from segment")
             return
-        self._run(
-            """
-            create temp table straddling as
-            select task_id, attempt_number from segment group by all having count(*) > 1
-            """
-        )
         several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
         self._judge_into(
             "tasks",
@@ -352,28 +368,16 @@ class Builder:
             self._running.discard(running)
 
 
-def _segment(file: Path, *, careful: bool) -> str:
-    """SQL: all that a batch tells, in one pass over it: attempts of tasks, rare events, how many there are of each.
-    The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
+def _read(table: str, file: Path, *, careful: bool) -> str:
+    """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
     return f"""
-        with event as materialized (
-            select
-                eventId, eventType, "timestamp", nodeId, severity, message, taskDefinitionEvent as td,
-                actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
-                {rare_payload()} as rare
-            from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
-                maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT}, columns = {columns()})
-        )
-        from ({query("tasks")})
-        union all by name
-        select {{
-            'event_id': eventId, 'event_type': eventType, 'event_ns': instant("timestamp"), 'node_id': nodeId,
-            'severity': severity, 'message': message, 'body': rare
-        }} as rare
-        from event
-        where rare is not null
-        union all by name
-        select eventType as event_type, count(*) as number from event group by all
+        create table {table} as
+        select
+            eventId, eventType, "timestamp", nodeId, severity, message,
+            taskDefinitionEvent as td, actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
+            {rare_payload()} as rare
+        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
+            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns()})
         """
 
 

@@ -89,7 +89,7 @@ transitions as (
     where task_id <> ''
     group by all
 ),
--- Where it ran, what it wrote. File and start of the logs come with RUNNING, the ends in a later event.
+-- Where it ran, what it wrote, why it failed. File and start of the logs come with RUNNING, the ends in a later event.
 life as (
     select
         l.taskId as task_id,
@@ -104,32 +104,16 @@ life as (
         max(case when l.taskLogInfo.stdoutFile <> '' then l.taskLogInfo.stdoutStart end) as stdout_start,
         max(nullif(l.taskLogInfo.stdoutEnd, 0)) as stdout_end,
         max(case when l.taskLogInfo.stderrFile <> '' then l.taskLogInfo.stderrStart end) as stderr_start,
-        max(nullif(l.taskLogInfo.stderrEnd, 0)) as stderr_end
-    from event
-    where l.taskId <> ''
-    group by all
-),
--- Few attempts have these: apart, they cost nothing to all others.
-failure as (
-    select
-        l.taskId as task_id,
-        l.taskAttempt as attempt_number,
+        max(nullif(l.taskLogInfo.stderrEnd, 0)) as stderr_end,
         max({
             'at_ns': instant("timestamp"),
             'type': l.rayErrorInfo.errorType,
             'message': regexp_replace(l.rayErrorInfo.errorMessage, '\x1b[^m]*m', '', 'g')
-        }) as error
+        }) filter (l.rayErrorInfo is not null) as error,
+        max({'at_ns': instant("timestamp"), 'paused': l.isDebuggerPaused})
+            filter (l.isDebuggerPaused is not null) as debugger
     from event
-    where l.rayErrorInfo is not null
-    group by all
-),
-debugging as (
-    select
-        l.taskId as task_id,
-        l.taskAttempt as attempt_number,
-        max({'at_ns': instant("timestamp"), 'paused': l.isDebuggerPaused}) as debugger
-    from event
-    where l.isDebuggerPaused is not null
+    where l.taskId <> ''
     group by all
 ),
 profile as (
@@ -181,6 +165,4 @@ select
 from definition
 full join transitions using (task_id, attempt_number)
 full join life using (task_id, attempt_number)
-left join failure using (task_id, attempt_number)
-left join debugging using (task_id, attempt_number)
 full join profile using (task_id, attempt_number)
