@@ -162,7 +162,8 @@ class Builder:
         table = f"event_{number}"
         try:
             self._run(_read(table, file, careful=careful))
-        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
+            # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
             raise Unreadable(str(error)) from None
         counted = self._rows(f"select eventType, count(*) from {table} group by all")
         torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
