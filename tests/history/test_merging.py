@@ -268,3 +268,23 @@ def test_many_new_events_have_all_rows_written_anew(tmp_path: Path) -> None:
     extended = rebuild(tmp_path, new, base=rebuild(tmp_path, old))
     assert not (extended.directory / "tasks_delta.parquet").exists()
     assert_same(rebuild(tmp_path, old + new), extended)
+
+
+def test_what_a_profile_implied_is_taken_back_when_the_definition_comes(tmp_path: Path) -> None:
+    early = [worker(), profile(task_id(1), span("task::f", 1, 2))]
+    first = rebuild(tmp_path, early)
+    assert first.tables.rows("select worker_id, node_id from observed_tasks") == [(WORKER, NODE)]
+    extended = rebuild(tmp_path, [task(task_id(1))], base=first)
+    assert_same(rebuild(tmp_path, [*early, task(task_id(1))]), extended)
+
+
+def test_an_id_told_as_an_actors_and_as_a_normal_task_gives_the_same_in_two_builds(tmp_path: Path) -> None:
+    told = [actor_task(task_id(1)), task(task_id(1))]
+    extended = rebuild(tmp_path, [worker()], base=rebuild(tmp_path, told))
+    assert_same(rebuild(tmp_path, [*told, worker()]), extended)
+
+
+def test_an_id_in_two_spellings_is_one_task_even_in_one_batch(tmp_path: Path) -> None:
+    told = lifecycle(task_id(1), ("RUNNING", 1))
+    told["taskLifecycleEvent"]["taskId"] = task_id(1)
+    assert len(rebuild(tmp_path, [task(task_id(1)), told]).rows("tasks")) == 1

@@ -24,7 +24,7 @@ from typing import Any, cast
 import duckdb
 
 from .events import KNOWN_TYPES, columns, rare_payload
-from .sql import query, text
+from .sql import query, query_at, text
 
 SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
 """In the order in which they can be made: workers, actors and jobs look up their node."""
@@ -90,12 +90,6 @@ def define_words(database: duckdb.DuckDBPyConnection) -> None:
         database.execute(query(words))
 
 
-def define_small_tables(database: duckdb.DuckDBPyConnection) -> None:
-    """Teach it what each small table is, at any moment."""
-    for name in SMALL_TABLES:
-        database.execute(f"create or replace macro {name}_at(moment) as table {query(name)}")
-
-
 def observed_tasks(directory: Path) -> str:
     """SQL: all rows of tasks in a directory."""
     return _with_delta(directory / "tasks.parquet", directory / "tasks_delta.parquet")
@@ -146,7 +140,6 @@ class Builder:
             """
         )
         define_words(self._database)
-        define_small_tables(self._database)
 
     def __enter__(self) -> Builder:
         return self
@@ -169,7 +162,8 @@ class Builder:
         table = f"event_{number}"
         try:
             self._run(_read(table, file, careful=careful))
-        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
+            # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
             raise Unreadable(str(error)) from None
         counted = self._rows(f"select eventType, count(*) from {table} group by all")
         torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
@@ -254,7 +248,9 @@ class Builder:
         )
         self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {_PARQUET}")
         self._run(f"copy document to {text(self._directory / 'documents.parquet')} {_PARQUET}")
-        for name in ("nodes", "workers", "jobs"):  # judging tasks needs these
+        self._make_small_table("nodes")
+        self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
+        for name in ("workers", "jobs"):  # judging tasks needs these
             self._make_small_table(name)
         self._merging = self._merger.submit(self._make_other_tables)
         self._run(
@@ -285,7 +281,7 @@ class Builder:
                 self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
-        self._rows(f"create table {name} as from {name}_at({NOW})", cursor)
+        self._rows(f"create table {name} as {query_at(name, NOW)}", cursor)
         self._rows(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}", cursor)
 
     def _make_tasks(self) -> None:
@@ -298,6 +294,9 @@ class Builder:
             where type is not null and task_id in (select task_id from segment where type is null);
             """
         )
+        if not self._rows("from straddling limit 1"):  # nothing to merge: planning it would take a small session's time
+            self._judge_into("tasks", "from segment")
+            return
         several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
         self._judge_into(
             "tasks",

@@ -14,10 +14,10 @@ from typing import Any
 
 import duckdb
 
-from .building import define_small_tables, define_words, observed_tasks
+from .building import define_words, observed_tasks
 from .closure import CLOSED
 from .parquet import in_parquet
-from .sql import query, text
+from .sql import query, query_at, text
 
 _STATES = (
     "pending_args_avail_ns",
@@ -67,7 +67,7 @@ class Tables:
             self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
         self._directory = directory
         define_words(self._database)
-        self._defining, self._knows_moments = threading.Lock(), False
+        self._defining, self._knows_nodes = threading.Lock(), False
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -79,18 +79,18 @@ class Tables:
         elif view.at is None:
             rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
         else:
-            self._define_moments()
-            rows = f"{table}_at({view.at})"
+            self._define_nodes()
+            rows = f"({query_at(table, view.at)})"
         if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
             return f"(from {rows})"
         return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
 
-    def _define_moments(self) -> None:
-        """Only when a moment is asked for: it takes longer than all else of opening."""
+    def _define_nodes(self) -> None:
+        """What other small tables look up; only when a moment is asked for: it takes as long as all else of opening."""
         with self._defining:
-            if not self._knows_moments:
-                define_small_tables(self._database)
-                self._knows_moments = True
+            if not self._knows_nodes:
+                self._database.execute(f"create macro nodes_at(moment) as table {query('nodes')}")
+                self._knows_nodes = True
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""

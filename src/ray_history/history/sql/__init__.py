@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 
@@ -10,6 +11,11 @@ from importlib import resources
 def query(name: str) -> str:
     """The text of `<name>.sql`."""
     return resources.files(__name__).joinpath(f"{name}.sql").read_text()
+
+
+def query_at(name: str, moment: int) -> str:
+    """The same, of a small table: what was known at a moment."""
+    return re.sub(r"\bmoment\b", str(moment), query(name))
 
 
 def text(value: object) -> str:

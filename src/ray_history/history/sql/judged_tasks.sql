@@ -11,6 +11,8 @@ known as (
             coalesce(sorted.node_id, host.node_id) as node_id
         ),
         type is not null as is_defined,
+        sorted.worker_id is null and host.worker_id is not null as is_worker_implied,
+        sorted.node_id is null and host.node_id is not null as is_node_implied,
         coalesce(finished_ns, failed_ns) is not null as has_ended,
         -- Owners that do not export leave attempts without a definition: only their executor tells of them.
         case when type is null then list_extract(list_filter(spans, lambda s: starts_with(s.eventName, 'task::')), 1) end as whole_span
@@ -53,12 +55,9 @@ select
         pending_obj_store_mem_avail_ns, pending_node_assignment_ns, pending_args_avail_ns
     ) as state,
     job_id,
-    coalesce(
-        actor_id,
-        case
-            when coalesce(type, implied_type(task_id)) in ('ACTOR_CREATION_TASK', 'ACTOR_TASK') then substr(task_id, 17)
-        end
-    ) as actor_id,
+    case
+        when coalesce(type, implied_type(task_id)) in ('ACTOR_CREATION_TASK', 'ACTOR_TASK') then coalesce(actor_id, substr(task_id, 17))
+    end as actor_id,
     coalesce(type, implied_type(task_id)) as type,
     coalesce(func_or_class_name, substr(whole_span.eventName, 7), '') as func_or_class_name,
     parent_task_id,
@@ -113,6 +112,8 @@ select
     is_defined,
     is_implied,
     is_forced,
+    is_worker_implied,
+    is_node_implied,
     name as told_name,
     actor_repr_name,
     error,
