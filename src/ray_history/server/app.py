@@ -54,7 +54,7 @@ from .metrics import metrics
 from .openapi import document
 from .pages import digest, download
 from .pages.errors import refusal_to
-from .pages.fleet import ArchiveSource, SessionList
+from .pages.fleet import ArchiveSource, RunningSource, SessionList
 from .pages.history_bar import dashboard_page
 from .pages.home import Front, Home
 from .pages.known import KnownSessions
@@ -134,8 +134,9 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     indexer = sessions.indexer
     known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    session_list = SessionList([ArchiveSource(addressing.catalog, known, redact=choices.redact)])
-    home = Home(session_list)
+    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact)
+    session_list = SessionList([RunningSource(fleet, addressing.catalog), archived])
+    home = Home(session_list, fleet)
 
     def is_idle() -> bool:
         return plumbing.running == 0

@@ -42,10 +42,12 @@ OPEN = {
     "/login",
     "/logout",
     "/login.css",
+    "/_pages/{name}",  # styles and scripts of our own pages
     *(f"{below}/api/{name}" for below in ("", BY_PATH) for name in ("authenticate", "authentication_mode")),
 }
 """Answered to everybody, and the same to everybody: they look at no session."""
-LISTS = {"/clusters", "/clusters/"}
+PAGES = {"/", "/select_cluster", "/select_cluster/"}
+LISTS = {"/clusters", "/clusters/"} | PAGES
 """Show to each what they may see."""
 ENTERS = {"/enter_cluster/{rest:path}"}
 SAME_FOR_ALL = {BY_PATH}
@@ -220,13 +222,19 @@ def test_the_open_ones_are_the_same_for_everybody(matrix: Matrix) -> None:
     for place in matrix.places:
         if place.pattern in OPEN - {"/metrics", "/login"}:
             for method in place.methods:
-                path = place.pattern.format(namespace="locked", cluster="demo", session=SESSION)
-                absent = place.pattern.format(namespace="absent", cluster="demo", session=SESSION)
+                path = place.pattern.format(namespace="locked", cluster="demo", session=SESSION, name="style.css")
+                absent = place.pattern.format(namespace="absent", cluster="demo", session=SESSION, name="style.css")
                 assert matrix.ask(method, path, None) == matrix.ask(method, absent, None), path
 
 
 def test_lists_show_to_each_what_they_may_see(matrix: Matrix) -> None:
-    for path in sorted(LISTS):
+    for path in sorted(PAGES):
+        for token, theirs, others in ((ADA, b"default", b"locked"), (BOB, b"locked", b"default")):
+            told = matrix.ask("GET", path, token).body
+            assert b"/s/%b/demo/" % theirs in told
+            assert b"/s/%b/" % others not in told
+            assert b">%b<" % others not in told
+    for path in sorted(LISTS - PAGES):
         assert b"locked" not in matrix.ask("GET", path, ADA).body
         assert b'"namespace":"default"' in matrix.ask("GET", path, ADA).body
         assert b"default" not in matrix.ask("GET", path, BOB).body

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -90,6 +90,7 @@ def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> lis
         Route("/api/v0/runtime_env_redaction", redaction),
         Route("/api/profiling_enabled", profiling),
         Route("/", page),
+        Route("/_session", _dashboard),
         Route("/api/{rest:path}", _not_passed),
         Route("/{name:path}", file),
     ]
@@ -97,6 +98,11 @@ def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> lis
 
 def _route(path: str, endpoint: Passing) -> Route:
     return Route(path, endpoint, methods=["GET", "HEAD"])
+
+
+async def _dashboard(request: Request) -> Response:
+    """A running cluster has no page of its own but its dashboard."""
+    return RedirectResponse(request.url.path.removesuffix("_session"), 307)
 
 
 async def _not_passed(request: Request) -> Response:

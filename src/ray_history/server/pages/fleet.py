@@ -1,7 +1,7 @@
 """The fleet: one row per session, from wherever sessions are known.
 
-A source yields rows; today the archive is the only one. A list is shown at once even if it is some seconds old: a newer
-one is made in the background, and what could not be read is told beside it.
+A source yields rows: the archive, and Kubernetes for clusters that run and are not stored yet. A list is shown at once
+even if it is some seconds old: a newer one is made in the background, and what could not be read is told beside it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 
 from ..addressing import SessionCatalog
+from ..live import Fleet, Running
 from .known import Known, KnownSessions
-from .rows import Row, make_row
+from .rows import Row, make_row, running_row
 
 journal = logging.getLogger(__name__)
 
@@ -29,10 +30,10 @@ _FRESH, _USABLE = 5.0, 30.0
 class Source(Protocol):
     """Somewhere that sessions are known."""
 
-    def rows(self, now: float) -> list[Row]:
+    def rows(self, now: float, /) -> list[Row]:
         """What is known at this moment; ArchiveError when it cannot be said."""
 
-    def refresh(self, now: float) -> None:
+    def refresh(self, now: float, /) -> None:
         """Look for more about these rows, in the background."""
 
 
@@ -58,6 +59,28 @@ class ArchiveSource:
 
     def refresh(self, now: float) -> None:
         self._known.refresh(self._catalog.everything().sessions, now)
+
+
+class RunningSource:
+    """Clusters that run by what Kubernetes says, and of whose session nothing is stored yet."""
+
+    def __init__(self, fleet: Fleet, catalog: SessionCatalog) -> None:
+        self._fleet, self._catalog = fleet, catalog
+
+    def rows(self, _now: float) -> list[Row]:
+        running = self._fleet.running
+        stored = {(entry.cluster.namespace, entry.cluster.name, entry.name) for entry in self._known(running)}
+        return [
+            running_row(each.session, each.cluster.ray_version or "")
+            for each in running
+            if (each.cluster.namespace, each.cluster.name, self._fleet.session_of(each)) not in stored
+        ]
+
+    def _known(self, running: Sequence[Running]) -> Sequence[Session]:
+        return self._catalog.everything().sessions if running else ()
+
+    def refresh(self, _now: float) -> None:
+        """Kubernetes tells by itself what changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..answers import Refused
+from ..auth import EVERYBODY, Viewer, viewer_of
+from ..live import Fleet
 from .activity import activity
 from .finding import Found, find
 from .fleet import Listed, SessionList
@@ -51,8 +53,8 @@ class Group:
 class Home:
     """`/select_cluster`."""
 
-    def __init__(self, sessions: SessionList) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: SessionList, fleet: Fleet) -> None:
+        self._sessions, self._fleet = sessions, fleet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -60,7 +62,8 @@ class Home:
         listed = await run_in_threadpool(self._sessions.listed)
         seen = await site(request).seen(scope, {row.session.cluster for row in listed.rows})
         shown = replace(listed, rows=tuple(row for row in listed.rows if row.session.cluster in seen))
-        response = await run_in_threadpool(_answer, request, shown, wish)
+        missing = _told_missing(self._fleet, viewer_of(scope))
+        response = await run_in_threadpool(_answer, request, shown, wish, missing)
         await response(scope, receive, send)
 
 
@@ -77,9 +80,15 @@ class Front:
             await self._home(scope, receive, send)
 
 
-def _answer(request: Request, listed: Listed, wish: Wish) -> Response:
+def _told_missing(fleet: Fleet, viewer: Viewer) -> str:
+    """Why running clusters may be missing; in full to those who may see everything."""
+    missing = fleet.missing
+    return "; ".join(missing) if viewer is EVERYBODY else "the server's log says why" if missing else ""
+
+
+def _answer(request: Request, listed: Listed, wish: Wish, missing: str) -> Response:
     now = time.time()
-    return page(request, "home.html", **_values(listed, wish, find(listed.rows, wish, now), now))
+    return page(request, "home.html", missing=missing, **_values(listed, wish, find(listed.rows, wish, now), now))
 
 
 def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, Any]:

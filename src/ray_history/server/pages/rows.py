@@ -83,13 +83,7 @@ class Row:
 def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row:
     """What the list shows of a session."""
     summary = known.summary
-    cluster = session.cluster
-    fields = {
-        "cluster": cluster.name,
-        "namespace": cluster.namespace,
-        "owner": f"{KINDS.get(cluster.owner_kind, 'RayCluster')} {cluster.owner_name}",
-        "session": session.name,
-    }
+    fields = _names(session)
     kept = _kept(known, state)
     if summary is None:
         last = max((account.written for account in known.accounts), default=0.0)
@@ -136,6 +130,22 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
         fields=_lower(fields),
         lines=tuple(texts.clip(line, 300) for text in (*of_jobs, *errors) for line in text.splitlines()),
     )
+
+
+def running_row(session: Session, ray_version: str) -> Row:
+    """What the list shows of a cluster that runs and is not stored: what Kubernetes says of it."""
+    kept = Kept(None, "not stored yet", "It runs, and no collector of it has stored anything yet.")
+    return Row(session, "live", None, ray=ray_version, kept=kept, fields=_lower(_names(session) | {"ray": ray_version}))
+
+
+def _names(session: Session) -> dict[str, str]:
+    cluster = session.cluster
+    return {
+        "cluster": cluster.name,
+        "namespace": cluster.namespace,
+        "owner": f"{KINDS.get(cluster.owner_kind, 'RayCluster')} {cluster.owner_name}",
+        "session": session.name,
+    }
 
 
 def _lower(fields: dict[str, str]) -> dict[str, str]:
