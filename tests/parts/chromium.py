@@ -1,4 +1,6 @@
-"""A real browser for the tests: Chromium, driven over its own debugging protocol.
+"""A real browser for the tests: Debian's Chromium, driven over its own debugging protocol.
+
+`python -m tests.parts.chromium install` installs it where that is possible: as root, on Debian and its relatives.
 
 One `Chromium` is one browser process; `page()` opens a tab with a size of its own. A tab collects what the console said
 and which requests failed, so that a test can insist on silence.
@@ -8,7 +10,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -36,17 +41,34 @@ _QUIET = (
 _KEYS = {"Enter": "\r", "Escape": "", "Backspace": "", "Tab": ""}
 
 
+def program() -> str | None:
+    """The browser of this machine."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def install() -> None:
+    """Install it unless it is there; says how, where we cannot."""
+    if program():
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        sys.stderr.write("Tests in a browser are skipped: there is no Chromium; sudo apt-get install chromium\n")
+        return
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+        subprocess.run(["apt-get", "--quiet=2", *command], env=quiet, stdout=subprocess.DEVNULL, check=True)
+
+
 class Chromium(Process):
     """The browser."""
 
     def __init__(self, folder: Path) -> None:
-        program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        if program is None:
-            raise PartUnavailable("Chromium is not installed; apt install chromium")
+        found = program()
+        if found is None:
+            raise PartUnavailable("Chromium is not installed; apt-get install chromium")
         self.port = free_port()
         super().__init__(
             [
-                program,
+                found,
                 *_QUIET,
                 f"--user-data-dir={folder / 'profile'}",
                 f"--remote-debugging-port={self.port}",
@@ -164,3 +186,7 @@ class Page:
         """A screenshot of what is in view."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", format="png")["data"]))
+
+
+if __name__ == "__main__":
+    install()
