@@ -69,7 +69,7 @@ class HeadStandIn:
         return web.Response(status=403, text="Forbidden: Invalid authentication token")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if refused := self._refused(request):
+        if (refused := self._refused(request)) is not None:
             return refused
         if request.path == "/api/version":
             return web.json_response({"version": "4", "ray_version": "2.60.0", "session_name": self.session})
@@ -77,7 +77,7 @@ class HeadStandIn:
         return web.Response(status=status, headers=headers, body=body)
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
-        if refused := self._refused(request):
+        if (refused := self._refused(request)) is not None:
             return refused
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
@@ -91,7 +91,7 @@ class HeadStandIn:
         return response
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
-        if refused := self._refused(request):
+        if (refused := self._refused(request)) is not None:
             return refused
         socket = web.WebSocketResponse()
         await socket.prepare(request)

@@ -85,7 +85,7 @@ class KubeStandIn:
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
-        self._watches: set[asyncio.Task[Any]] = set()
+        self._watches: dict[int, web.Request] = {}
 
     @property
     def url(self) -> str:
@@ -126,11 +126,7 @@ class KubeStandIn:
     def end_watches(self) -> None:
         """Cut every watch off, as a restart of the API server does."""
 
-        def cut() -> None:
-            for task in self._watches:
-                task.cancel()
-
-        self._do(cut)
+        self._do(self._cut)
 
     @property
     def watching(self) -> int:
@@ -177,8 +173,7 @@ class KubeStandIn:
         await self._listen()
         started.set()
         await self._stop.wait()
-        for task in self._watches:
-            task.cancel()
+        self._cut()
         await self._runner.cleanup()
         await self._client.close()
 
@@ -189,14 +184,18 @@ class KubeStandIn:
 
     async def _silence(self) -> None:
         await self._site.stop()
-        for task in self._watches:
-            task.cancel()
+        self._cut()
         server = self._runner.server
         assert server is not None
         for connection in list(server.connections):
             connection.force_close()
             if connection.transport is not None:
                 connection.transport.abort()
+
+    def _cut(self) -> None:
+        for request in self._watches.values():
+            if request.transport is not None:
+                request.transport.abort()
 
     # What the API server does.
 
@@ -234,15 +233,17 @@ class KubeStandIn:
         parts = request.raw_path.partition("?")[0].strip("/").split("/")
         match parts:
             case ["apis", "authentication.k8s.io", "v1", "tokenreviews"] if request.method == "POST":
-                return self._refused(person, "create", "tokenreviews") or self._token_review(await request.json())
+                refused = self._refused(person, "create", "tokenreviews")
+                return refused if refused is not None else self._token_review(await request.json())
             case ["apis", "authorization.k8s.io", "v1", "subjectaccessreviews"] if request.method == "POST":
-                return self._refused(person, "create", "subjectaccessreviews") or _access_review(
-                    await request.json(), self.rules
-                )
+                refused = self._refused(person, "create", "subjectaccessreviews")
+                return refused if refused is not None else _access_review(await request.json(), self.rules)
             case ["api", "v1", "namespaces", namespace, "services", service, "proxy", *rest]:
                 name = service.partition(":")[0]
                 refused = self._refused(person, "get", "services/proxy", namespace, name)
-                return refused or await self._proxied(request, namespace, service, "/".join(rest))
+                if refused is not None:
+                    return refused
+                return await self._proxied(request, namespace, service, "/".join(rest))
             case ["api", "v1", *rest]:
                 return await self._things_of(request, person, ("api", "", "v1"), rest)
             case ["apis", group, version, *rest]:
@@ -321,9 +322,7 @@ class KubeStandIn:
 
     async def _watch(self, request: web.Request, kind: str, namespace: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        task = asyncio.current_task()
-        assert task is not None
-        self._watches.add(task)
+        self._watches[id(request)] = request
         try:
             await response.prepare(request)
             async with asyncio.timeout(float(request.query.get("timeoutSeconds", "1800"))):
@@ -331,7 +330,7 @@ class KubeStandIn:
         except TimeoutError:
             await response.write_eof()
         finally:
-            self._watches.discard(task)
+            self._watches.pop(id(request))
         return response
 
     async def _tell_changes(
