@@ -176,8 +176,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         routes=routes,
         lifespan=lifespan,
         exception_handlers={
-            Refused: _refuse,
-            ArchiveError: _refuse_archive,
+            Refused: _refuse,  # type: ignore[dict-item]  # both kinds of connection, which Starlette tells apart itself
+            ArchiveError: _refuse_archive,  # type: ignore[dict-item]
             HTTPException: _refuse_http,
             Exception: _crashed,
         },
@@ -256,24 +256,23 @@ async def _seen(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Clu
     return await viewer_of(scope).seen(clusters)
 
 
-async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
+async def _refuse(asked: Request | WebSocket, error: Exception) -> Response | None:
     assert isinstance(error, Refused)  # noqa: S101
     if isinstance(error, Hidden):
         told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
     return await _sent(asked, error)
 
 
-async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
+async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response | None:
     assert isinstance(error, ArchiveError)  # noqa: S101
     return await _sent(asked, refused_by_archive(error))
 
 
-async def _sent(asked: Request | WebSocket, refused: Refused) -> Response:
-    """Whoever wanted a web socket gets the refusal instead of one."""
+async def _sent(asked: Request | WebSocket, refused: Refused) -> Response | None:
+    """The answer; whoever wanted a web socket gets the refusal instead of one."""
     if isinstance(asked, WebSocket):
-        response = refusal(refused)
-        await asked.send_denial_response(response)
-        return response
+        await asked.send_denial_response(refusal(refused))
+        return None
     return await refusal_to(asked, refused)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Set
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from starlette.types import Scope
 
 from ray_history.archive import layout
 from ray_history.archive.errors import Unreachable
@@ -17,8 +15,11 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
-from ray_history.server.pages.templates import Site
+from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.modes import FileTokens
+from ray_history.server.auth.rules import RulesFile
 from tests.captured import captured, write_archive
+from tests.server.auth.people import bearer, rules_file
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.pages.markup import Element, parsed
 from tests.server.serving import Served, served
@@ -235,27 +236,24 @@ def test_a_wrong_address_is_told_as_a_page(fleet: tuple[Served, list[Made]]) -> 
     assert "it takes one of started" in parsed(answer.body).one("p", "said").text
 
 
-def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def of_header(scope: Scope, clusters: Set[Cluster]) -> Set[Cluster]:
-        namespace = dict(scope["headers"])[b"x-namespace"].decode()
-        return {cluster for cluster in clusters if cluster.namespace == namespace}
-
-    monkeypatch.setattr("ray_history.server.app.Site", partial(Site, seen=of_header))
+def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_path: Path) -> None:
+    rules = [{"name": name, "token": f"a-long-token-of-{name}", "namespaces": [name]} for name in ("data", "ci")]
+    mode = FileTokens(RulesFile(rules_file(tmp_path, rules)), Peers())
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]
     hidden = next(one for one in made if one.cluster.namespace == "ci")
-    with served(opened(tmp_path), tmp_path / "cache") as server:
-        page = home(server, **{"x-namespace": "data"})
+    with served(opened(tmp_path), tmp_path / "cache", Choices(auth=mode)) as server:
+        page = home(server, **bearer("a-long-token-of-data"))
         assert set(names(page)) == {one.cluster.name for one in data}
         assert page.one("p", "dim").text.startswith(f"{len(data)} sessions")
         options = page.one("form", "chips").all("input", where=lambda e: e.attributes["name"] == "namespace")
         assert [option.attributes["value"] for option in options] == ["data"]
-        assert "0 of" in home(server, f"?q={hidden.submission_id}", **{"x-namespace": "data"}).one("p", "dim").text
+        assert (
+            "0 of" in home(server, f"?q={hidden.submission_id}", **bearer("a-long-token-of-data")).one("p", "dim").text
+        )
         for namespace, guesses in (("ci", 1), ("data", 0)):
             address = f"/s/ci/{hidden.cluster.name}x/latest/"
-            answer = server.get(address, {"Accept": "text/html", "x-namespace": namespace})
+            answer = server.get(address, {"Accept": "text/html", **bearer(f"a-long-token-of-{namespace}")})
             told = parsed(answer.body).one("ol").all("a")
             assert bool(told) == bool(guesses)
 
