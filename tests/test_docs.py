@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -90,3 +91,33 @@ def test_the_documented_defaults_are_the_real_ones(setting: Setting) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_reference_pages_are_as_the_program_is(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+def typed() -> list[str]:
+    """What people are told to type to our programs."""
+    blocks = (block for path in WRITTEN for block in re.findall(r"```bash\n(.*?)```", path.read_text(), re.DOTALL))
+    lines = (line for block in blocks for line in block.replace("\\\n", " ").splitlines())
+    program = re.compile(r"(?:\S+=\S+ )*(?:\.venv/bin/)?((?:ray-history|collector|historyserver) .*)")
+    return sorted({found[1] for line in lines if (found := program.match(line))})
+
+
+@pytest.mark.parametrize("line", typed())
+def test_what_people_are_told_to_type_is_understood(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = shlex.split(re.split(r"\s[|>&]", line)[0], comments=True)
+    words = [
+        re.sub(r"^[\w./-]+\.(yaml|json|pem|crt|key)$", str(file), word) for word in words if word not in ("…", "...")
+    ]
+    start = {"ray-history": [], "collector": ["collect"], "historyserver": ["serve"]}[words[0]]
+    name, group, rest = "ray-history", command, [*start, *words[1:]]
+    while isinstance(group, click.Group):
+        above = group.make_context(name, rest)
+        name, group, rest = group.resolve_command(above, [*above._protected_args, *above.args])
+    assert isinstance(group, click.Command)
+    with group.make_context(name, rest, parent=above) as context:  # closes the files that it opened
+        assert context.info_name == name
+
+
+def test_commands_to_type_were_found() -> None:
+    assert len(typed()) > 20

@@ -14,9 +14,6 @@ from ray_history.cli import ray_history as program
 from ray_history.collector.settings import CollectorSettings
 from ray_history.collector.settings import resolve as resolve_collector
 
-COMING = {"--auth", "--auth-tokens-file", "--auth-header", "--auth-trusted-peers", "--kube"}
-"""Options that `serve` gets together; until it has one of them, they are left out here."""
-
 POD = {"metadata.namespace": "default", "metadata.labels['ray.io/cluster']": "demo", "status.podIP": "10.0.0.1"}
 
 
@@ -40,9 +37,6 @@ def parse(container: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, di
     words = [re.sub(r"=/etc/ray-history/.*", f"={Path(__file__)}", word) for word in words]
     start = {"collector": ["collect"], "historyserver": ["serve"], "ray-history": []}[words[0]]
     words = start + _two_dashes(words[1:])
-    known = {name for option in program.commands["serve"].params for name in option.opts}
-    if not known & COMING:
-        words = [word for word in words if word.partition("=")[0] not in COMING]
     above = program.make_context("ray-history", list(words))
     name, command, rest = program.resolve_command(above, [*above._protected_args, *above.args])
     assert isinstance(command, click.Command)
