@@ -137,7 +137,7 @@ class Passing:
         headers = list(_headers(answer))
         if self.follow:
             headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
-        elif "Content-Length" in answer.headers:
+        elif "Content-Length" in answer.headers and answer.kind != "application/json":  # which may yet be shortened
             headers.append((b"content-length", answer.headers["Content-Length"].encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
