@@ -331,6 +331,14 @@ def test_a_jobs_log_is_listened_to(store: Store, tmp_path: Path, through_api_ser
             assert here.head.left.wait(60)
 
 
+def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(here: Place) -> None:
+    here.head.breaks |= {"/api/v0/logs/file", "/nodes"}
+    here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, b"half of")
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename=y")
+    here.until(lambda: "cannot be reached" in here.server.get(f"{LIVE}/nodes?view=summary").headers.get(NOTE, ""))
+
+
 # Through the API server, and with tokens.
 
 
