@@ -24,6 +24,7 @@ from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.live import Fleet, HeadClient, view
 from ray_history.server.live import heads as heads_module
 from ray_history.server.live.routes import PASSED
+from ray_history.server.redaction import has_secrets, redacted
 from tests.captured import captured, write_archive
 from tests.kube.head_stand_in import HeadStandIn
 from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
@@ -520,3 +521,22 @@ def cookies(answer: Any) -> dict[str, str]:
     """The cookies that entering set."""
     name = answer.json["name"], answer.json["namespace"], answer.json["session"]
     return {"Cookie": "cluster_name={}; cluster_namespace={}; session_name={}".format(*name)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"HF_TOKEN": "x"}',
+        b'{"Password": "x"}',
+        b'{"runtimeEnv": "no JSON"}',
+        b'{"serialized_runtime_env": "no JSON"}',
+        b'{"\\u0074oken": "x"}',
+        b'["https://a:b@c"]',
+        b'{"envVars": {"A": "x"}}',
+        b'["--api-key x"]',
+    ],
+)
+def test_what_may_hold_a_secret_is_looked_through(body: bytes) -> None:
+    assert has_secrets(body)
+    assert redacted(json.loads(body)) != json.loads(body)
+    assert not has_secrets(b'{"result": [{"task_id": "01", "state": "RUNNING", "name": "leaf"}]}')

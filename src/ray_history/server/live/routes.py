@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -23,7 +24,7 @@ from starlette.websockets import WebSocket
 from ..answers import JSON, Refused, enveloped, plain_json
 from ..frontend import Frontends
 from ..handling import both_ways
-from ..redaction import redacted
+from ..redaction import has_secrets, redacted
 from ..small_answers import no_profiling
 from .fleet import LIVE, Running
 from .heads import HeadAnswer, HeadClient, HeadSilent
@@ -153,7 +154,8 @@ async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -
     """An answer without secrets."""
 
     def without_secrets() -> bytes:
-        return msgspec.json.encode(redacted(msgspec.json.decode(body)))
+        told = msgspec.json.decode(body, type=Any if has_secrets(body) else msgspec.Raw)
+        return msgspec.json.encode(redacted(told))
 
     try:
         body = await run_in_threadpool(without_secrets)
