@@ -18,6 +18,8 @@ class HeadStandIn:
     session: str = "session_2026-11-16_08-00-00_000000_1"
     token: str | None = None
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
+    breaks: set[str] = field(default_factory=set)
+    """Paths whose answers break off in the middle."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
     """Set when somebody who followed a log went away."""
@@ -74,6 +76,13 @@ class HeadStandIn:
         if request.path == "/api/version":
             return web.json_response({"version": "4", "ray_version": "2.60.0", "session_name": self.session})
         status, headers, body = self.answers.get(request.path, (200, {"Content-Type": "application/json"}, b"{}"))
+        if request.path in self.breaks:
+            response = web.StreamResponse(status=status, headers=headers)
+            await response.prepare(request)
+            await response.write(body)
+            assert request.transport is not None
+            request.transport.abort()
+            return response
         return web.Response(status=status, headers=headers, body=body)
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:

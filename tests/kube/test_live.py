@@ -24,6 +24,7 @@ from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.live import Fleet, HeadClient, view
 from ray_history.server.live import heads as heads_module
 from ray_history.server.live.routes import PASSED
+from ray_history.server.redaction import has_secrets, redacted
 from tests.captured import captured, write_archive
 from tests.kube.head_stand_in import HeadStandIn
 from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
@@ -73,10 +74,9 @@ def place(
         (folder / "kubeconfig").write_text(kube.kubeconfig())
         kube.backends["default", "demo-head-svc"] = head.address
         ways.setdefault("address", lambda _: f"http://{head.address}")
-        fleet = Fleet(
-            [Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)],
-            HeadClient(Heads(**ways)) if heads else None,
-        )
+        discovery = Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)
+        discovery.list_again = 0.05
+        fleet = Fleet([discovery], HeadClient(Heads(**ways)) if heads else None)
         with served(store, folder / "cache", Choices(fleet=fleet, **(choices or {}))) as server:
             yield Place(server, kube, head)
 
@@ -332,6 +332,14 @@ def test_a_jobs_log_is_listened_to(store: Store, tmp_path: Path, through_api_ser
             assert here.head.left.wait(60)
 
 
+def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(here: Place) -> None:
+    here.head.breaks |= {"/api/v0/logs/file", "/nodes"}
+    here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, b"half of")
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename=y")
+    here.until(lambda: "cannot be reached" in here.server.get(f"{LIVE}/nodes?view=summary").headers.get(NOTE, ""))
+
+
 # Through the API server, and with tokens.
 
 
@@ -513,3 +521,22 @@ def cookies(answer: Any) -> dict[str, str]:
     """The cookies that entering set."""
     name = answer.json["name"], answer.json["namespace"], answer.json["session"]
     return {"Cookie": "cluster_name={}; cluster_namespace={}; session_name={}".format(*name)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"HF_TOKEN": "x"}',
+        b'{"Password": "x"}',
+        b'{"runtimeEnv": "no JSON"}',
+        b'{"serialized_runtime_env": "no JSON"}',
+        b'{"\\u0074oken": "x"}',
+        b'["https://a:b@c"]',
+        b'{"envVars": {"A": "x"}}',
+        b'["--api-key x"]',
+    ],
+)
+def test_what_may_hold_a_secret_is_looked_through(body: bytes) -> None:
+    assert has_secrets(body)
+    assert redacted(json.loads(body)) != json.loads(body)
+    assert not has_secrets(b'{"result": [{"task_id": "01", "state": "RUNNING", "name": "leaf"}]}')

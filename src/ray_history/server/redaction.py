@@ -34,8 +34,13 @@ _SECRET_PARTS = re.compile(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_HINT = re.compile("auth|bearer|cookie|cred|env_?vars|jwt|key|pass|pwd|secret|token|://", re.IGNORECASE)
+_HINTS = (
+    *("auth", "bearer", "cookie", "cred", "env_vars", "envvars", "jwt", "key", "pass", "pwd", "secret", "token"),
+    "://",
+)
+_HINT = re.compile("|".join(_HINTS), re.IGNORECASE)
 """What every text with something to hide contains: most texts end here."""
+_HINTS_IN_JSON = tuple(word.encode() for word in (*_HINTS, "runtime_env", "runtimeenv", "\\u"))
 _NAMED = re.compile(
     r"""(?<![\w.-])(?P<key>-*+[A-Za-z_][\w.-]*+)(?:\\?["'])?\s*[:=]\s*|(?<!\S)(?P<option>--?[A-Za-z][\w.-]*+)[ \t]+"""
 )
@@ -48,6 +53,12 @@ _PASSWORD_IN_URL = re.compile(
 )
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _VARIABLES = re.compile("env_?vars", re.IGNORECASE)
+
+
+def has_secrets(body: bytes) -> bool:
+    """Whether a JSON text may hold something to hide; saves reading most of the large ones."""
+    lowered = body.lower()
+    return any(hint in lowered for hint in _HINTS_IN_JSON)
 
 
 def shown(asked: Asked, value: Any) -> Any:

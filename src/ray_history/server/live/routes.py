@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -23,7 +24,7 @@ from starlette.websockets import WebSocket
 from ..answers import JSON, Refused, enveloped, plain_json
 from ..frontend import Frontends
 from ..handling import both_ways
-from ..redaction import redacted
+from ..redaction import has_secrets, redacted
 from ..small_answers import no_profiling
 from .fleet import LIVE, Running
 from .heads import HeadAnswer, HeadClient, HeadSilent
@@ -147,7 +148,7 @@ class Passing:
         headers = list(_headers(answer))
         if self.follow:
             headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
-        elif "Content-Length" in answer.headers:
+        elif "Content-Length" in answer.headers and answer.kind != "application/json":  # which may yet be shortened
             headers.append((b"content-length", answer.headers["Content-Length"].encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
@@ -163,7 +164,8 @@ async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -
     """An answer without secrets."""
 
     def without_secrets() -> bytes:
-        return msgspec.json.encode(redacted(msgspec.json.decode(body)))
+        told = msgspec.json.decode(body, type=Any if has_secrets(body) else msgspec.Raw)
+        return msgspec.json.encode(redacted(told))
 
     try:
         body = await run_in_threadpool(without_secrets)
