@@ -25,10 +25,18 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
 class Demo:
     """`ray-history demo` under way; everything that it starts inherits a mark."""
 
-    def __init__(self, directory: Path, port: int | None = None) -> None:
+    def __init__(self, directory: Path, storage: str, port: int | None = None) -> None:
         self.mark = f"DEMO_MARK={uuid.uuid4()}"
         name, value = self.mark.split("=")
-        command = [sys.executable, "-m", "ray_history", "demo", f"--directory={directory}", "--small"]
+        command = [
+            sys.executable,
+            "-m",
+            "ray_history",
+            "demo",
+            f"--directory={directory}",
+            f"--storage={storage}",
+            "--small",
+        ]
         self.process = subprocess.Popen(
             [*command, f"--port={port or free_port()}"],
             env={**os.environ, name: value},
@@ -84,7 +92,7 @@ def get(url: str) -> Any:
 
 
 def test_an_interrupted_demo_leaves_no_process_behind(directory: Path) -> None:
-    with Demo(directory) as demo:
+    with Demo(directory, "file") as demo:
         demo.read_until("[3/7]")  # Ray runs
         assert demo.relatives()
         assert demo.interrupt() == 1
@@ -92,7 +100,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(directory: Path) -> None:
 
 
 def test_the_cluster_dies_and_its_dashboard_opens(directory: Path) -> None:
-    with Demo(directory) as demo:
+    with Demo(directory, "s3") as demo:  # a real S3 server
         told = demo.read_until("Ctrl-C ends")
         (base,) = set(re.findall(r"http://localhost:\d+/s/default/demo/latest", told))
         statuses = {row["submission_id"]: row["status"] for row in get(f"{base}/api/jobs/")}
@@ -108,12 +116,13 @@ def test_the_cluster_dies_and_its_dashboard_opens(directory: Path) -> None:
 
 
 def test_the_next_start_shows_the_same_cluster_at_once(directory: Path) -> None:
-    before = sorted(directory.rglob("*.gz"))
-    with Demo(directory) as demo:
-        assert "The cluster of the last run" in demo.read_until("Ctrl-C ends")
+    with Demo(directory, "s3") as demo:
+        told = demo.read_until("Ctrl-C ends")
+        assert "The cluster of the last run" in told
+        (base,) = set(re.findall(r"http://localhost:\d+/", told))
+        assert len(get(f"{base}clusters")) == 1
         demo.process.send_signal(signal.SIGTERM)  # as closing the terminal does
         assert demo.process.wait(60) == 0
-        assert sorted(directory.rglob("*.gz")) == before
         assert demo.relatives() == []
 
 
@@ -127,7 +136,7 @@ def test_a_port_that_is_taken_is_not_fought_for(directory: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with Demo(directory, port) as demo:
+        with Demo(directory, "s3", port) as demo:
             told = demo.read_until("Ctrl-C ends")
             assert f":{port}/" not in told
             assert demo.interrupt() == 0
