@@ -61,7 +61,7 @@ from .pages.known import KnownSessions
 from .pages.opening_page import OpeningPage
 from .pages.session_page import session_page
 from .pages.static import PREFIX, static_file
-from .pages.templates import Site
+from .pages.templates import Site, page
 from .plumbing import Plumbing
 from .sessions import Sessions
 
@@ -158,7 +158,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
-        *Login(choices.auth, choices.base_path, secure=choices.secure_cookies).routes(),
+        *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
@@ -182,8 +182,14 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             Exception: _crashed,
         },
     )
-    app.state.site = Site(choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen)
-    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
+    app.state.site = Site(
+        choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen, choices.auth.tokens is not None
+    )
+
+    async def refuse(scope: Scope, refused: Refused) -> Response:
+        return await refusal_to(Request({**scope, "app": app}), refused)
+
+    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, refuse, choices.base_path))
     return plumbing
 
 

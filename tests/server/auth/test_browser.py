@@ -17,6 +17,7 @@ from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_
 chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
 
 S = f"/s/default/demo/{SESSION}/"
+READY = "document.activeElement && document.activeElement.id === 'token'"
 DIALOG = "document.querySelector('[role=dialog] input')"
 DASHBOARD = "document.querySelector('#root') && document.querySelector('#root').innerText.includes('Jobs')"
 
@@ -55,11 +56,11 @@ def token_cookies(page: Any) -> list[dict[str, Any]]:
 
 def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page: Any) -> None:
     page.command("Page.navigate", url=server.server.url + S)
-    until(page, at("/login"))
+    until(page, f"{at('/login')} && {READY}")
     assert page.complaints == []
     page.type(WRONG)
     page.press("Enter")
-    until(page, f"{at('/login')} && document.querySelector('[role=alert]')")
+    until(page, f"{at('/login')} && document.querySelector('[role=alert]') && {READY}")
     page.type(ADA)
     page.press("Enter")
     until(page, f"{at(S)} && {DASHBOARD}")

@@ -41,7 +41,6 @@ OPEN = {
     "/metrics",  # numbers only: test_numbers_name_nothing
     "/login",
     "/logout",
-    "/login.css",
     "/_pages/{name}",  # styles and scripts of our own pages
     *(f"{below}/api/{name}" for below in ("", BY_PATH) for name in ("authenticate", "authentication_mode")),
 }
