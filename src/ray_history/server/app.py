@@ -58,6 +58,7 @@ from .pages.fleet import ArchiveSource, RunningSource, SessionList
 from .pages.history_bar import dashboard_page
 from .pages.home import Front, Home
 from .pages.known import KnownSessions
+from .pages.live_bar import live_page
 from .pages.opening_page import OpeningPage
 from .pages.session_page import session_page
 from .pages.static import PREFIX, static_file
@@ -107,8 +108,9 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     """The whole application."""
     frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
-    heads = Router(live_routes(fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
     catalog = SessionCatalog(sessions.indexer.store)
+    shown = live_page(frontends, catalog)
+    heads = Router(live_routes(fleet.heads, frontends, shown, redact=choices.redact)) if fleet.heads else None
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
     addressing = Addressing(catalog, live, choices.secure_cookies)
     below = [*dashboard.routes, *(heads.routes if heads else ())]
@@ -277,9 +279,7 @@ async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Respo
 async def _sent(asked: Request | WebSocket, refused: Refused) -> Response:
     """Whoever wanted a web socket gets the refusal instead of one."""
     if isinstance(asked, WebSocket):
-        response = refusal(refused)
-        await asked.send_denial_response(response)
-        return response
+        return refusal(refused)
     return await refusal_to(asked, refused)
 
 
