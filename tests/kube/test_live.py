@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +16,18 @@ from websockets.sync.client import connect
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.kube import Discovery, Heads, Kubernetes, from_kubeconfig
-from ray_history.server.app import Choices
 from ray_history.server.auth import AuthSettings, make_mode
-from ray_history.server.live import Fleet, HeadClient, view
 from ray_history.server.live import heads as heads_module
+from ray_history.server.live import view
 from ray_history.server.live.routes import PASSED
 from tests.captured import captured, write_archive
-from tests.kube.head_stand_in import HeadStandIn
-from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
-from tests.server.serving import Served, served
+from tests.kube.place import Place, place
+from tests.parts.kube_stand_in import ray_cluster
 
 pytestmark = pytest.mark.timeout(180)
 STORED = captured().session
 LIVE = "/s/default/demo/live"
 NOTE = "x-ray-history-note"
-
-
-@dataclass
-class Place:
-    """A server, an API server, a head, and a stored session of the cluster that the head is of."""
-
-    server: Served
-    kube: KubeStandIn
-    head: HeadStandIn
-
-    def until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.02)
-
-    def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.server.get("/clusters").json
-        return rows
-
-    def until_known(self) -> None:
-        self.until(lambda: any(row["sessionName"] == "live" for row in self.rows()))
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +36,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     write_archive(store, Generation.C, Cluster("default", "demo"))
     write_archive(store, Generation.C, Cluster("team", "other"))
     return store
-
-
-@contextmanager
-def place(
-    store: Store, folder: Path, *, heads: bool = True, choices: dict[str, Any] | None = None, **ways: Any
-) -> Iterator[Place]:
-    with KubeStandIn().running() as kube, HeadStandIn().running() as head:
-        (folder / "kubeconfig").write_text(kube.kubeconfig())
-        kube.backends["default", "demo-head-svc"] = head.address
-        ways.setdefault("address", lambda _: f"http://{head.address}")
-        fleet = Fleet(
-            [Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)],
-            HeadClient(Heads(**ways)) if heads else None,
-        )
-        with served(store, folder / "cache", Choices(fleet=fleet, **(choices or {}))) as server:
-            yield Place(server, kube, head)
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     indexer = sessions.indexer
     known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact)
+    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact, running=fleet.current)
     session_list = SessionList([RunningSource(fleet, addressing.catalog), archived])
     home = Home(session_list, fleet)
 

@@ -16,6 +16,7 @@ from ..live import LivePage, Running, Version
 from .history_bar import with_bar
 from .rows import KINDS
 from .templates import render, site
+from .texts import clip
 
 
 def live_page(frontends: Frontends, catalog: SessionCatalog) -> LivePage:
@@ -33,7 +34,7 @@ def live_page(frontends: Frontends, catalog: SessionCatalog) -> LivePage:
             cluster=cluster,
             owner=KINDS.get(cluster.owner_kind),
             stored=await _stored(catalog, request, running, told.session_name),
-            version=version or "unknown",
+            version=clip(version or "unknown", 20),
         )
         head = (
             f'<link rel="stylesheet" href="{of_site.static("hbar.css")}">'
