@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,45 @@ from tests.captured import captured, write_archive
 from tests.kube.place import Place, place
 from tests.parts.kube_stand_in import ray_cluster
 from tests.server.pages.told_sessions import end_long_ago
+from tests.server.serving import served
 
 chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
 
 pytestmark = pytest.mark.timeout(300)
 STORED = captured().session
 LIVE = "/s/default/demo/live/"
+DASHBOARD = "document.querySelector('#root').innerText.includes('Recent jobs')"
 NOTE = "document.querySelector('.hb-told:not([hidden])')"
 
 
+@dataclass
+class Watched:
+    """A cluster that somebody looks at; a server that shows its archive stands for the dashboard of its head."""
+
+    place: Place
+    address: str
+
+    @property
+    def url(self) -> str:
+        return self.place.server.url + LIVE
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     monkeypatch.setattr(view, "_STAYS", 10.0**9)  # the stored session is older than an hour
     monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
-    with place(store, tmp_path) as found:
-        found.head.session = STORED
+    with (
+        served(store, tmp_path / "head") as head,
+        place(store, tmp_path, address=lambda _: watched.address) as found,
+    ):
+        watched = Watched(found, f"{head.url}/s/default/demo/{STORED}")
         found.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
         found.until_known()
         assert found.server.get(f"/s/default/demo/{STORED}/api/version").status == 200
-        yield found
+        yield watched
 
 
 @pytest.fixture
@@ -61,13 +79,17 @@ def picture(page: Any, name: str) -> None:
         page.picture(Path(folder) / f"{name}.png")
 
 
-def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_archive(here: Place, page: Any) -> None:
-    page.open(here.server.url + LIVE)
+def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_archive(
+    here: Watched, page: Any
+) -> None:
+    page.open(here.url)
     page.wait("document.querySelector('.hb-live [data-word]').textContent === 'Live'")
+    page.wait(DASHBOARD)
     assert page.value(f"!{NOTE}")
     assert page.value("getComputedStyle(document.querySelector('.hb-dot')).boxShadow") != "none", "the style is there"
+    assert page.complaints == []
     picture(page, "live")
-    here.kube.delete("RayCluster", "default", "demo")
+    here.place.kube.delete("RayCluster", "default", "demo")
     page.wait(f"document.querySelector('.hb-live [data-word]').textContent === 'Not live' && {NOTE}")
     assert "it runs no more" in page.value(f"{NOTE}.textContent")
     picture(page, "live-over")
@@ -76,15 +98,17 @@ def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_a
     assert "History" in page.value("document.querySelector('.hbar').textContent")
     assert "it runs no more" in page.value(f"{NOTE}.textContent")
     assert page.value("location.pathname") == LIVE
-    page.wait("document.querySelector('#root').innerText.includes('Jobs')")
+    page.wait(DASHBOARD)
     picture(page, "live-from-archive")
 
 
-def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Place, page: Any) -> None:
-    page.open(here.server.url + LIVE)
-    here.head.token = "which nobody has"  # it refuses us
+def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Watched, page: Any) -> None:
+    page.open(here.url)
+    address, here.address = here.address, "http://127.0.0.1:1"
+    page.wait(NOTE)
     reload(page)
-    assert "refuses us with 403" in page.value(f"{NOTE}.textContent")
-    here.head.token = None
+    assert "its head cannot be reached" in page.value(f"{NOTE}.textContent")
+    here.address = address
     reload(page)
     assert page.value("document.querySelector('.hb-live [data-word]').textContent") == "Live"
+    assert page.value(f"!{NOTE}")

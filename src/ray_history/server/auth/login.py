@@ -17,7 +17,7 @@ from ..answers import Refused, plain_json
 from . import audit
 from .attempts import Attempts
 from .credentials import COOKIE, Headers, Shown, bearer
-from .modes import Mode, NotKnown
+from .modes import REJECTED, Mode, NotKnown
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600
@@ -146,6 +146,7 @@ class Login:
         return after if not parts.scheme and not parts.netloc and after.startswith(home) else home
 
     def _form(self, request: Request, after: str, refused: Refused | None = None, status: int = 200) -> Response:
+        why = refused.message.removeprefix(REJECTED) if refused else ""
         return self._page(
             request,
             "login.html",
@@ -155,7 +156,7 @@ class Login:
             tokens=self._mode.tokens,
             longest=_LONGEST_IN_COOKIE,
             problem=_TITLES.get(refused.status, "That token was not accepted") if refused else "",
-            why=refused.message[:1].upper() + refused.message[1:] if refused else "",
+            why=why[:1].upper() + why[1:],
         )
 
 

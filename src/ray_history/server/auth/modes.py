@@ -64,11 +64,12 @@ def usable(shown: Shown) -> str:
             shown=False,
         )
     if not is_token(shown.token):
-        raise NotKnown("this token is not accepted: it is too long, or has characters that no token has", shown=True)
+        raise NotKnown(f"{REJECTED}it is too long, or has characters that no token has", shown=True)
     return shown.token
 
 
-NOT_ACCEPTED = "this token is not accepted: it is unknown, was taken back or has expired"
+REJECTED = "this token is not accepted: "
+NOT_ACCEPTED = f"{REJECTED}it is unknown, was taken back or has expired"
 
 
 @dataclass(frozen=True)
