@@ -69,6 +69,18 @@ def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
 
 
+def test_the_button_of_the_top_bar_signs_out(server: Asking, page: Any) -> None:
+    page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
+    page.open(server.server.url + "/select_cluster")
+    assert page.value("document.querySelector('.top .user').textContent") == "ada"
+    page.click(".top form[method=post] button")
+    until(page, f"{at('/login')} && {READY}")
+    assert token_cookies(page) == []
+    page.command("Page.navigate", url=server.server.url + "/select_cluster")
+    until(page, f"{at('/login')} && location.search === '?next=/select_cluster'")
+    assert page.complaints == []
+
+
 def test_the_dashboards_own_dialog_asks_again_when_the_cookie_has_ended(server: Asking, page: Any) -> None:
     page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
     page.command("Page.navigate", url=server.server.url + S)

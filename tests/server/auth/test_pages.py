@@ -171,6 +171,21 @@ def test_waiting_and_a_silent_api_server_are_pages_that_name_nothing(
         assert server.get("/", bearer("another")).json()["result"] is False
 
 
+def test_where_it_cannot_be_asked_what_one_may_see_nothing_is_guessed(
+    api: KubeStandIn, tmp_path: Path, store: Store
+) -> None:
+    (tmp_path / "kubeconfig").write_text(api.kubeconfig())
+    kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]), timeout=10)
+    mode = ByKubernetes(kubernetes, Peers(), parse_access("get rayclusters.ray.io"), clock=lambda: 0.0)
+    with asking(tmp_path, mode, store) as server:
+        assert server.get("/clusters", bearer("admin-token")).status_code == 200, "the archive was listed"
+        assert server.get("/s/locke/demo/latest/", bearer("ada-token")).status_code == 404
+        with api.down():
+            answer = server.get("/s/locke/demo/latest/", {**BROWSER, **bearer("ada-token")})
+    assert answer.status_code == 404
+    assert not parsed(answer.content).one("ol", "steps-next").all("a")
+
+
 def silent(answer: requests.Response, status: int, title: str, store: Store) -> Element:
     assert answer.status_code == status, answer.text
     assert answer.headers["cache-control"] == "no-store"

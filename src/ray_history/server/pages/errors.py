@@ -108,7 +108,10 @@ async def _near(request: Request) -> list[tuple[str, str]]:
     """Clusters with a name like the one asked for, of those that whoever asks may see, and where they are."""
     here = site(request)
     sessions = here.catalog.known().sessions
-    seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
+    try:
+        seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
+    except Refused:  # who may see what cannot be asked now: nothing is guessed
+        return []
     newest = {f"{s.cluster.namespace}/{s.cluster.name}": s for s in reversed(sessions) if s.cluster in seen}
     meant = f"{request.path_params.get('namespace', '')}/{request.path_params.get('cluster', '')}"
     found = await run_in_threadpool(difflib.get_close_matches, meant[:200], newest, 3, 0.75)
