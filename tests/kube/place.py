@@ -36,6 +36,10 @@ class Place:
         rows: list[dict[str, Any]] = self.server.get("/clusters").json
         return rows
 
+    def passed_on(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What the head was asked but for its version, which the server asks for by itself, at any time."""
+        return [asked for asked in self.head.requests if asked[1] != "/api/version"]
+
     def until_known(self) -> None:
         self.until(lambda: any(row["sessionName"] == "live" for row in self.rows()))
 
