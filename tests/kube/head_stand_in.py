@@ -16,6 +16,7 @@ class HeadStandIn:
     """Answers what it is told to, and remembers what it was asked."""
 
     session: str = "session_2026-11-16_08-00-00_000000_1"
+    ray_version: str = "2.60.0"
     token: str | None = None
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     breaks: set[str] = field(default_factory=set)
@@ -74,7 +75,7 @@ class HeadStandIn:
         if (refused := self._refused(request)) is not None:
             return refused
         if request.path == "/api/version":
-            return web.json_response({"version": "4", "ray_version": "2.60.0", "session_name": self.session})
+            return web.json_response({"version": "4", "ray_version": self.ray_version, "session_name": self.session})
         status, headers, body = self.answers.get(request.path, (200, {"Content-Type": "application/json"}, b"{}"))
         if request.path in self.breaks:
             response = web.StreamResponse(status=status, headers=headers)

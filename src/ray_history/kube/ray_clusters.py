@@ -12,6 +12,7 @@ GROUP_VERSION = "ray.io/v1"
 PLURAL = "rayclusters"
 DASHBOARD_PORT = 8265
 _LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OWNERS = ("rayjob", "rayservice")
 
 
@@ -68,11 +69,13 @@ def _owner(about: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """By the reference that KubeRay sets, or else by its labels."""
     for reference in about.get("ownerReferences") or []:
         kind = str(reference.get("kind", "")).lower()
-        if reference.get("controller") and kind in _OWNERS and reference.get("name"):
-            return kind, str(reference["name"])
+        name = str(reference.get("name", ""))
+        if reference.get("controller") and kind in _OWNERS and _NAME.fullmatch(name):
+            return kind, name
     labels = _mapping(about, "labels")
-    kind, name = str(labels.get("ray.io/originated-from-crd", "")).lower(), labels.get("ray.io/originated-from-cr-name")
-    return (kind, str(name)) if kind in _OWNERS and name else (None, None)
+    kind = str(labels.get("ray.io/originated-from-crd", "")).lower()
+    name = str(labels.get("ray.io/originated-from-cr-name", ""))
+    return (kind, name) if kind in _OWNERS and _NAME.fullmatch(name) else (None, None)
 
 
 def _service(name: Any) -> str:

@@ -21,6 +21,10 @@ class Refused(Exception):
         self.status, self.message = status, message
 
 
+class ArchiveRefused(Refused):
+    """The archive gives no answer, or refuses."""
+
+
 def plain_json(body: Any, *, status: int = 200) -> Response:
     """A body without an envelope, as some of Ray's routes answer."""
     return Response(msgspec.json.encode(body), status, media_type=JSON)

@@ -58,10 +58,11 @@ from .pages.fleet import ArchiveSource, RunningSource, SessionList
 from .pages.history_bar import dashboard_page
 from .pages.home import Front, Home
 from .pages.known import KnownSessions
+from .pages.live_bar import live_page
 from .pages.opening_page import OpeningPage
 from .pages.session_page import session_page
 from .pages.static import PREFIX, static_file
-from .pages.templates import Site
+from .pages.templates import Site, page
 from .plumbing import Plumbing
 from .sessions import Sessions
 
@@ -107,8 +108,9 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     """The whole application."""
     frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
-    heads = Router(live_routes(fleet.heads, frontends, redact=choices.redact)) if fleet.heads else None
     catalog = SessionCatalog(sessions.indexer.store)
+    shown = live_page(frontends, catalog)
+    heads = Router(live_routes(fleet.heads, frontends, shown, redact=choices.redact)) if fleet.heads else None
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
     addressing = Addressing(catalog, live, choices.secure_cookies)
     below = [*dashboard.routes, *(heads.routes if heads else ())]
@@ -134,7 +136,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     indexer = sessions.indexer
     known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact)
+    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact, running=fleet.current)
     session_list = SessionList([RunningSource(fleet, addressing.catalog), archived])
     home = Home(session_list, fleet)
 
@@ -158,7 +160,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
 
     routes: list[BaseRoute] = [
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
-        *Login(choices.auth, choices.base_path, secure=choices.secure_cookies).routes(),
+        *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
@@ -176,14 +178,20 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         routes=routes,
         lifespan=lifespan,
         exception_handlers={
-            Refused: _refuse,  # type: ignore[dict-item]  # both kinds of connection, which Starlette tells apart itself
-            ArchiveError: _refuse_archive,  # type: ignore[dict-item]
+            Refused: _refuse,
+            ArchiveError: _refuse_archive,
             HTTPException: _refuse_http,
             Exception: _crashed,
         },
     )
-    app.state.site = Site(choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen)
-    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, choices.base_path))
+    app.state.site = Site(
+        choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen, choices.auth.tokens is not None
+    )
+
+    async def refuse(scope: Scope, refused: Refused) -> Response:
+        return await refusal_to(Request({**scope, "app": app}), refused)
+
+    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, refuse, choices.base_path))
     return plumbing
 
 
@@ -256,23 +264,22 @@ async def _seen(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Clu
     return await viewer_of(scope).seen(clusters)
 
 
-async def _refuse(asked: Request | WebSocket, error: Exception) -> Response | None:
+async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101
     if isinstance(error, Hidden):
         told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
     return await _sent(asked, error)
 
 
-async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response | None:
+async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
     return await _sent(asked, refused_by_archive(error))
 
 
-async def _sent(asked: Request | WebSocket, refused: Refused) -> Response | None:
+async def _sent(asked: Request | WebSocket, refused: Refused) -> Response:
     """The answer; whoever wanted a web socket gets the refusal instead of one."""
     if isinstance(asked, WebSocket):
-        await asked.send_denial_response(refusal(refused))
-        return None
+        return refusal(refused)
     return await refusal_to(asked, refused)
 
 

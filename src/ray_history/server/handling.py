@@ -19,7 +19,7 @@ from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotF
 from ray_history.history.tables import Tables, View
 
 from .answer_cache import AnswerCache
-from .answers import Refused
+from .answers import ArchiveRefused, Refused
 from .asking import boolean, moment
 from .pages.errors import refusal_to
 from .sessions import OpenSession, Sessions
@@ -139,7 +139,7 @@ def refused_by_archive(error: ArchiveError) -> Refused:
         case NotFound():
             return Refused(404, str(error))
         case Denied() | Misconfigured():
-            return Refused(502, f"the archive refuses: {error}")
+            return ArchiveRefused(502, f"the archive refuses: {error}")
         case Unreachable():
-            return Refused(503, f"the archive cannot be reached: {error}")
+            return ArchiveRefused(503, f"the archive cannot be reached: {error}")
     return Refused(500, str(error))

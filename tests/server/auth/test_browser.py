@@ -17,6 +17,7 @@ from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_
 chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
 
 S = f"/s/default/demo/{SESSION}/"
+READY = "document.activeElement && document.activeElement.id === 'token'"
 DIALOG = "document.querySelector('[role=dialog] input')"
 DASHBOARD = "document.querySelector('#root') && document.querySelector('#root').innerText.includes('Jobs')"
 
@@ -55,17 +56,29 @@ def token_cookies(page: Any) -> list[dict[str, Any]]:
 
 def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page: Any) -> None:
     page.command("Page.navigate", url=server.server.url + S)
-    until(page, at("/login"))
+    until(page, f"{at('/login')} && {READY}")
     assert page.complaints == []
     page.type(WRONG)
     page.press("Enter")
-    until(page, f"{at('/login')} && document.querySelector('[role=alert]')")
+    until(page, f"{at('/login')} && document.querySelector('[role=alert]') && {READY}")
     page.type(ADA)
     page.press("Enter")
     until(page, f"{at(S)} && {DASHBOARD}")
     assert page.value("document.cookie.includes('token')") is False, "scripts do not see it"
     (cookie,) = token_cookies(page)
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
+
+
+def test_the_button_of_the_top_bar_signs_out(server: Asking, page: Any) -> None:
+    page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
+    page.open(server.server.url + "/select_cluster")
+    assert page.value("document.querySelector('.top .user').textContent") == "ada"
+    page.click(".top form[method=post] button")
+    until(page, f"{at('/login')} && {READY}")
+    assert token_cookies(page) == []
+    page.command("Page.navigate", url=server.server.url + "/select_cluster")
+    until(page, f"{at('/login')} && location.search === '?next=/select_cluster'")
+    assert page.complaints == []
 
 
 def test_the_dashboards_own_dialog_asks_again_when_the_cookie_has_ended(server: Asking, page: Any) -> None:

@@ -41,7 +41,6 @@ OPEN = {
     "/metrics",  # numbers only: test_numbers_name_nothing
     "/login",
     "/logout",
-    "/login.css",
     "/_pages/{name}",  # styles and scripts of our own pages
     *(f"{below}/api/{name}" for below in ("", BY_PATH) for name in ("authenticate", "authentication_mode")),
 }
@@ -261,8 +260,8 @@ def every(matrix: Matrix, namespace: str, *, lists: bool = True) -> Iterator[tup
     for place in matrix.places:
         if not place.below and (place.pattern in OPEN or (not lists and place.pattern in LISTS | SAME_FOR_ALL)):
             continue
-        if place.below == BY_COOKIE and place.pattern in PAGES:
-            continue  # the front page stands before it
+        if place.below == BY_COOKIE and place.pattern in PAGES and not lists:
+            continue  # without a session it is the home page
         for method in place.methods:
             if place.below == BY_PATH:
                 for session in (SESSION, LIVE):

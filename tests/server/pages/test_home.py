@@ -15,11 +15,8 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
-from ray_history.server.auth.credentials import Peers
-from ray_history.server.auth.modes import FileTokens
-from ray_history.server.auth.rules import RulesFile
+from ray_history.server.auth import AuthSettings, make_mode
 from tests.captured import captured, write_archive
-from tests.server.auth.people import bearer, rules_file
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.pages.markup import Element, parsed
 from tests.server.serving import Served, served
@@ -237,23 +234,23 @@ def test_a_wrong_address_is_told_as_a_page(fleet: tuple[Served, list[Made]]) -> 
 
 
 def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_path: Path) -> None:
-    rules = [{"name": name, "token": f"a-long-token-of-{name}", "namespaces": [name]} for name in ("data", "ci")]
-    mode = FileTokens(RulesFile(rules_file(tmp_path, rules)), Peers())
+    rules = [{"name": name, "token": f"the-long-token-of-{name}", "namespaces": [name]} for name in ("data", "ci")]
+    (tmp_path / "rules.json").write_bytes(msgspec.json.encode(rules))
+    mode = make_mode(AuthSettings("token", str(tmp_path / "rules.json")), lambda: pytest.fail("not to be asked"))
+    as_data, as_ci = ({"Authorization": f"Bearer the-long-token-of-{name}"} for name in ("data", "ci"))
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]
     hidden = next(one for one in made if one.cluster.namespace == "ci")
     with served(opened(tmp_path), tmp_path / "cache", Choices(auth=mode)) as server:
-        page = home(server, **bearer("a-long-token-of-data"))
+        page = home(server, **as_data)
         assert set(names(page)) == {one.cluster.name for one in data}
         assert page.one("p", "dim").text.startswith(f"{len(data)} sessions")
         options = page.one("form", "chips").all("input", where=lambda e: e.attributes["name"] == "namespace")
         assert [option.attributes["value"] for option in options] == ["data"]
-        assert (
-            "0 of" in home(server, f"?q={hidden.submission_id}", **bearer("a-long-token-of-data")).one("p", "dim").text
-        )
-        for namespace, guesses in (("ci", 1), ("data", 0)):
+        assert "0 of" in home(server, f"?q={hidden.submission_id}", **as_data).one("p", "dim").text
+        for who, guesses in ((as_ci, 1), (as_data, 0)):
             address = f"/s/ci/{hidden.cluster.name}x/latest/"
-            answer = server.get(address, {"Accept": "text/html", **bearer(f"a-long-token-of-{namespace}")})
+            answer = server.get(address, {"Accept": "text/html", **who})
             told = parsed(answer.body).one("ol").all("a")
             assert bool(told) == bool(guesses)
 

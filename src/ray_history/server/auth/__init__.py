@@ -9,7 +9,7 @@ from .guard import Guard
 from .login import Login
 from .modes import Mode, Nobody
 from .settings import AuthSettings, WrongAuth, checked, is_loopback, make_mode
-from .viewer import EVERYBODY, Hidden, Viewer, viewer_of
+from .viewer import EVERYBODY, Hidden, Viewer, is_let_in, shown_name, viewer_of
 
 __all__ = [
     "EVERYBODY",
@@ -22,7 +22,9 @@ __all__ = [
     "Viewer",
     "WrongAuth",
     "checked",
+    "is_let_in",
     "is_loopback",
     "make_mode",
+    "shown_name",
     "viewer_of",
 ]

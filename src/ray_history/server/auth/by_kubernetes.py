@@ -20,7 +20,7 @@ from ray_history.kube import Attributes, KubeError, Kubernetes, User
 from ..answers import Refused
 from .attempts import Attempts
 from .credentials import Peers, Shown, token_hash
-from .modes import NOT_ACCEPTED, NotKnown, usable
+from .modes import NOT_ACCEPTED, NotKnown, Tokens, usable
 from .viewer import Viewer
 
 journal = logging.getLogger(__name__)
@@ -39,6 +39,19 @@ def parse_access(text: str) -> Attributes:
     if found is None:
         raise ValueError(f"{text!r} is not understood: write VERB RESOURCE[.GROUP][/SUBRESOURCE]")
     return Attributes(found["verb"], found["resource"], group=found["group"] or "", subresource=found["sub"] or "")
+
+
+def _tokens(access: Attributes, audiences: tuple[str, ...]) -> Tokens:
+    """What to sign in with; tokens for an audience must be made for it."""
+    right = f"{access.verb} {access.resource}" + (f".{access.group}" if access.group else "")
+    return Tokens(
+        "Paste a token of Kubernetes: your own, or that of a service account.",
+        "Whoever may make tokens for a service account makes one with:",
+        " ".join(
+            ["kubectl create token NAME --namespace NAMESPACE --duration 12h", *(f"--audience {a}" for a in audiences)]
+        ),
+        f"You will see the namespaces in which your token may {right}.",
+    )
 
 
 class Kept(Generic[Answer]):
@@ -82,9 +95,6 @@ class _Known:
 class ByKubernetes:
     """Tokens of Kubernetes, and its rules."""
 
-    takes_tokens = True
-    where_tokens_come_from = "kubectl create token NAME --namespace NAMESPACE --duration 12h"
-
     def __init__(
         self,
         api: Kubernetes,
@@ -98,6 +108,7 @@ class ByKubernetes:
     ) -> None:
         self._api, self.peers, self._access, self._audiences = api, peers, access, audiences
         self._each_cluster = each_cluster
+        self.tokens = _tokens(access, audiences)
         refused = min(_REFUSED_FOR, seconds)
         self._tokens: Kept[_Known] = Kept(lambda known: seconds if known.user else refused, clock)
         self._decisions: Kept[bool] = Kept(lambda allowed: seconds if allowed else refused, clock)

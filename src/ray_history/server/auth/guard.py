@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
@@ -17,19 +19,20 @@ from .viewer import EVERYBODY, let_in
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
 OPEN = {
-    "GET": re.compile(
-        rf"/(livez|readz|healthz|metrics|login|login\.css|_pages/[^/]+)|{_BELOW}/api/authentication_mode"
-    ),
+    "GET": re.compile(rf"/(livez|readz|healthz|metrics|login|_pages/[^/]+)|{_BELOW}/api/authentication_mode"),
     "POST": re.compile(rf"/(login|logout)|{_BELOW}/api/authenticate"),
 }
 """What is answered to people who are not known: that the server lives, its numbers, how its pages look, the way in."""
+
+Refuse: TypeAlias = Callable[[Scope, Refused], Awaitable[Response]]
+"""Tells a refusal in the form that suits who asked."""
 
 
 class Guard:
     """Stands between the plumbing and the application."""
 
-    def __init__(self, app: ASGIApp, mode: Mode, base_path: str = "") -> None:
-        self._app, self._mode, self._base = app, mode, base_path
+    def __init__(self, app: ASGIApp, mode: Mode, refuse: Refuse, base_path: str = "") -> None:
+        self._app, self._mode, self._refuse_in_form, self._base = app, mode, refuse, base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -62,22 +65,22 @@ class Guard:
                 audit.told("downloaded", inner, viewer.name, status=watched.status, bytes=watched.sent)
 
     async def _refuse(self, refused: Refused, scope: Scope, receive: Receive, send: Send) -> None:
-        response = self._refusal(refused, scope)
         if scope["type"] == "websocket":
+            response = self._marked(refused, refusal(refused))
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
-            await response(scope, receive, send)
+            await (await self._refusal(refused, scope))(scope, receive, send)
 
-    def _refusal(self, refused: Refused, scope: Scope) -> Response:
-        if not isinstance(refused, NotKnown):
-            return refusal(refused)
-        if self._mode.takes_tokens and _is_page(scope):
+    async def _refusal(self, refused: Refused, scope: Scope) -> Response:
+        if isinstance(refused, NotKnown) and self._mode.tokens and _is_page(scope):
             asked = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             way_in = f"{self._base}/login?next={quote(asked, safe='/')}"
             return RedirectResponse(way_in, 303, {"Cache-Control": "no-store"})
-        response = refusal(refused)
+        return self._marked(refused, await self._refuse_in_form(scope, refused))
+
+    def _marked(self, refused: Refused, response: Response) -> Response:
         response.headers["Cache-Control"] = "no-store"
-        if self._mode.takes_tokens:
+        if isinstance(refused, NotKnown) and self._mode.tokens:
             problem = ', error="invalid_token"' if refused.shown else ""
             response.headers["WWW-Authenticate"] = f'Bearer realm="ray-history"{problem}'
         return response

@@ -5,42 +5,46 @@ The token is kept in a cookie that scripts cannot read, and checked with every r
 
 from __future__ import annotations
 
-import html
 import re
-from functools import cache
-from importlib.resources import files
-from string import Template
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ..answers import Refused, plain_json
 from . import audit
 from .attempts import Attempts
 from .credentials import COOKIE, Headers, Shown, bearer
-from .modes import Mode, NotKnown
+from .modes import REJECTED, Mode, NotKnown
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600
 _LONGEST_IN_COOKIE = 3800
 """Browsers drop cookies of more than 4096 bytes without a word."""
 _LARGEST_FORM = 16 << 10
-_PAGE_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+_TITLES = {
+    401: "No token was sent",
+    429: "Too many attempts",
+    503: "Nobody can sign in at the moment",
 }
+"""What went wrong, where it is not the token."""
+
+
+class Page(Protocol):
+    """Makes an answer of one of the server's pages."""
+
+    def __call__(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response: ...
 
 
 class Login:
     """The routes for signing in and out."""
 
     def __init__(
-        self, mode: Mode, base_path: str = "", *, secure: bool = False, attempts: Attempts | None = None
+        self, mode: Mode, page: Page, base_path: str = "", *, secure: bool = False, attempts: Attempts | None = None
     ) -> None:
-        self._mode, self._base, self._secure = mode, base_path, secure
+        self._mode, self._page, self._base, self._secure = mode, page, base_path, secure
         self._attempts = attempts or Attempts()
 
     def routes(self) -> list[BaseRoute]:
@@ -49,7 +53,6 @@ class Login:
             Route("/login", self.page, methods=["GET", "HEAD"]),
             Route("/login", self.sign_in, methods=["POST"]),
             Route("/logout", self.sign_out, methods=["POST"]),
-            Route("/login.css", _style, methods=["GET", "HEAD"]),
             *(Route(f"{prefix}/api/authentication_mode", self.told_mode, methods=["GET", "HEAD"]) for prefix in below),
             *(Route(f"{prefix}/api/authenticate", self.authenticate, methods=["POST"]) for prefix in below),
         ]
@@ -57,16 +60,16 @@ class Login:
     async def page(self, request: Request) -> Response:
         """The page to sign in; for those who are signed in, to sign out."""
         after = self._safe(request.query_params.get("next", ""))
-        if not self._mode.takes_tokens:
+        if self._mode.tokens is None:
             return RedirectResponse(after, 303)
         shown = self._shown(request, bearer(list(request.scope["headers"])))
         if shown.token is not None:
             try:
                 viewer = await self._mode.known(shown)
             except Refused as refused:
-                return self._form(after, problem=refused.message if refused.status != 403 else "")
-            return _rendered("signed_in.html", base=self._base, name=viewer.name, next=after)
-        return self._form(after)
+                return self._form(request, after, refused if refused.status != 403 else None)
+            return self._page(request, "login.html", signed_in=viewer.name, after=after)
+        return self._form(request, after)
 
     async def sign_in(self, request: Request) -> Response:
         """The token of the page's form, into a cookie."""
@@ -77,7 +80,7 @@ class Login:
         try:
             await self._checked(request, token or None)
         except Refused as refused:
-            return self._form(after, problem=refused.message, status=refused.status)
+            return self._form(request, after, refused, refused.status)
         response = RedirectResponse(after, 303, {"Cache-Control": "no-store"})
         self._remember(request, response, token)
         return response
@@ -90,7 +93,7 @@ class Login:
 
     async def told_mode(self, _: Request) -> Response:
         """What makes the dashboard show its own dialog when a request is refused."""
-        return plain_json({"authentication_mode": "token" if self._mode.takes_tokens else "disabled"})
+        return plain_json({"authentication_mode": "token" if self._mode.tokens else "disabled"})
 
     async def authenticate(self, request: Request) -> Response:
         """The dashboard's dialog sends the token as a header, which no other site's page can."""
@@ -105,7 +108,7 @@ class Login:
     async def _checked(self, request: Request, token: str | None) -> Viewer:
         """Whose token it is; every failure counts, and too many are not looked at."""
         peer = audit.peer_of(request.scope)
-        if not self._mode.takes_tokens:
+        if self._mode.tokens is None:
             raise Refused(401, "nobody signs in here with a token")
         if wait := self._attempts.wait(peer):
             audit.told("sign-in refused", request.scope, None, status=429)
@@ -142,32 +145,19 @@ class Login:
         parts = urlsplit(after)
         return after if not parts.scheme and not parts.netloc and after.startswith(home) else home
 
-    def _form(self, after: str, *, problem: str = "", status: int = 200) -> Response:
-        note = Template(_template("problem.html")).substitute(problem=html.escape(problem)) if problem else ""
-        return _rendered(
+    def _form(self, request: Request, after: str, refused: Refused | None = None, status: int = 200) -> Response:
+        why = refused.message.removeprefix(REJECTED) if refused else ""
+        return self._page(
+            request,
             "login.html",
-            status,
-            base=self._base,
-            next=after,
-            where=self._mode.where_tokens_come_from,
-            invalid="true" if problem else "false",
-            raw_problem=note,
+            status=status,
+            signed_in=None,
+            after=after,
+            tokens=self._mode.tokens,
+            longest=_LONGEST_IN_COOKIE,
+            problem=_TITLES.get(refused.status, "That token was not accepted") if refused else "",
+            why=why[:1].upper() + why[1:],
         )
-
-
-async def _style(_: Request) -> Response:
-    return Response(_template("login.css"), media_type="text/css", headers={"Cache-Control": "max-age=3600"})
-
-
-def _rendered(template: str, status: int = 200, **values: str) -> Response:
-    """Everything is escaped, but what is named raw."""
-    escaped = {name: text if name.startswith("raw_") else html.escape(text) for name, text in values.items()}
-    return HTMLResponse(Template(_template(template)).substitute(escaped), status, _PAGE_HEADERS)
-
-
-@cache
-def _template(name: str) -> str:
-    return (files(__package__) / "pages" / name).read_text()
 
 
 async def _body(request: Request) -> bytes:

@@ -23,6 +23,20 @@ class NotKnown(Refused):
         self.shown = shown
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens that people sign in with, as they are told on the page."""
+
+    wanted: str
+    """Which token to paste."""
+    source: str
+    """Where to get one."""
+    command: str = ""
+    """What makes one."""
+    shows: str = ""
+    """What one sees with it."""
+
+
 class Mode(Protocol):
     """A way to know somebody."""
 
@@ -31,12 +45,8 @@ class Mode(Protocol):
         """The proxies whose word about the client's address is taken."""
 
     @property
-    def takes_tokens(self) -> bool:
-        """Whether people sign in here, with a token."""
-
-    @property
-    def where_tokens_come_from(self) -> str:
-        """For those who have none."""
+    def tokens(self) -> Tokens | None:
+        """What people sign in with; none where nobody signs in."""
 
     async def known(self, shown: Shown) -> Viewer:
         """Who it is; NotKnown, or another refusal when that cannot be found out now."""
@@ -54,11 +64,12 @@ def usable(shown: Shown) -> str:
             shown=False,
         )
     if not is_token(shown.token):
-        raise NotKnown("this token is not accepted: it is too long, or has characters that no token has", shown=True)
+        raise NotKnown(f"{REJECTED}it is too long, or has characters that no token has", shown=True)
     return shown.token
 
 
-NOT_ACCEPTED = "this token is not accepted: it is unknown, was taken back or has expired"
+REJECTED = "this token is not accepted: "
+NOT_ACCEPTED = f"{REJECTED}it is unknown, was taken back or has expired"
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,7 @@ class Nobody:
     """`none`: everybody sees everything."""
 
     peers: Peers = Peers()  # noqa: RUF009  # frozen
-    takes_tokens = False
-    where_tokens_come_from = ""
+    tokens = None
 
     async def known(self, shown: Shown) -> Viewer:  # noqa: ARG002
         return EVERYBODY
@@ -82,8 +92,11 @@ class FileTokens:
 
     file: RulesFile
     peers: Peers
-    takes_tokens = True
-    where_tokens_come_from = "Tokens are given out by whoever runs this server."
+    tokens = Tokens(
+        "Paste the token that you were given for this server.",
+        "Whoever runs this server gives tokens out, and says which namespaces each may see.",
+        shows="You will see the namespaces that your token was given for.",
+    )
 
     async def known(self, shown: Shown) -> Viewer:
         rule = self.file.current().by_token(usable(shown))
@@ -103,8 +116,7 @@ class ProxyHeader:
     peers: Peers
     name_header: str
     groups_header: str
-    takes_tokens = False
-    where_tokens_come_from = ""
+    tokens = None
 
     async def known(self, shown: Shown) -> Viewer:
         names = shown.values(self.name_header)

@@ -63,6 +63,17 @@ def viewer_of(scope: Scope) -> Viewer:
     return viewer
 
 
+def shown_name(scope: Scope) -> str | None:
+    """Whose name a page shows; nobody's where nobody is asked, or known."""
+    viewer: Viewer | None = scope.get(_VIEWER)
+    return None if viewer is None or viewer is EVERYBODY else viewer.name
+
+
+def is_let_in(scope: Scope) -> bool:
+    """Whether whoever asks passed the guard; what is open to all is answered to others too."""
+    return _VIEWER in scope
+
+
 def let_in(scope: Scope, viewer: Viewer, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
     """The request as everything behind the guard gets it."""
     return {**scope, _VIEWER: viewer, "headers": headers}

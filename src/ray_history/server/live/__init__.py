@@ -1,8 +1,8 @@
 """Clusters that run: known by Kubernetes, shown by their heads, and from the archive when a head does not answer."""
 
 from .fleet import LIVE, Fleet, Running
-from .heads import HeadClient, HeadSilent
-from .routes import live_routes
+from .heads import HeadClient, HeadSilent, Version
+from .routes import LivePage, live_routes
 from .settings import LiveSettings, api_server, make_fleet
 from .view import LiveView
 
@@ -11,9 +11,11 @@ __all__ = [
     "Fleet",
     "HeadClient",
     "HeadSilent",
+    "LivePage",
     "LiveSettings",
     "LiveView",
     "Running",
+    "Version",
     "api_server",
     "live_routes",
     "make_fleet",

@@ -102,6 +102,14 @@ class Fleet:
         told = self._told.get(running.cluster.uid)
         return told.session if told and told.head_pod == running.cluster.head_pod else None
 
+    def current(self) -> frozenset[tuple[str, str, str]]:
+        """Namespace, cluster and session of those clusters whose head told which it is in."""
+        return frozenset(
+            (each.cluster.namespace, each.cluster.name, session)
+            for each in self.running
+            if (session := self.session_of(each)) is not None
+        )
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -7,16 +7,16 @@ those. Paths that act on the cluster are not passed on (profiling attaches to pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -27,7 +27,7 @@ from ..handling import both_ways
 from ..redaction import has_secrets, redacted
 from ..small_answers import no_profiling
 from .fleet import LIVE, Running
-from .heads import HeadAnswer, HeadClient, HeadSilent
+from .heads import HeadAnswer, HeadClient, HeadSilent, Version
 
 _LISTED = (
     *("actors", "cluster_events", "jobs", "nodes", "objects", "placement_groups", "platform_events", "runtime_envs"),
@@ -51,6 +51,9 @@ TAILED = "/api/jobs/{job_or_submission_id}/logs/tail"
 _KINDS = ("application/json", "text/plain", "application/octet-stream", "text/event-stream")
 _KEPT = ("content-disposition", "content-range", "etag", "last-modified")
 
+LivePage: TypeAlias = Callable[[Request, Running, Version], Awaitable[Response]]
+"""Makes the dashboard's page, once the head told its version."""
+
 
 def running_of(scope: Scope) -> Running:
     """The running cluster that a request is about."""
@@ -58,17 +61,13 @@ def running_of(scope: Scope) -> Running:
     return running
 
 
-def live_routes(heads: HeadClient, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
+def live_routes(heads: HeadClient, frontends: Frontends, show: LivePage, *, redact: bool) -> list[BaseRoute]:
     """The dashboard of a running cluster."""
 
     async def page(request: Request) -> Response:
         running = running_of(request.scope)
         told = await heads.version(running)  # a head that is silent shows nothing: the archive does
-        version = told.ray_version or running.cluster.ray_version
-        build = frontends.chosen(version, request.query_params.get("dashboard"))
-        if build is None:
-            return frontends.missing(version)
-        return HTMLResponse(build.page, headers={"Cache-Control": "no-store"})
+        return await show(request, running, told)
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..answers import Refused, refusal
+from ..answers import ArchiveRefused, Refused, refusal
 from . import texts
 from .templates import page, site
 
@@ -30,6 +30,7 @@ class _Told:
 _RELOAD = "If you followed a link from another page of this server, reload that page"
 _TOLD = {
     400: _Told("This address cannot be understood", ("Correct the address as the message says", _RELOAD)),
+    401: _Told("Sign in first", ("Open this page the way that your organisation signs people in", "Then try again")),
     403: _Told("You may not see this", ("Ask an owner of the namespace for access", "Or sign in as somebody else")),
     404: _Told(
         "There is nothing here",
@@ -40,21 +41,31 @@ _TOLD = {
         ),
     ),
     405: _Told("History cannot be changed", ("Only reading is possible here",)),
+    429: _Told(
+        "Too many attempts",
+        ("Wait: this page tries again by itself", "Then sign in with a token that is known"),
+        again=60,
+    ),
     500: _Told("The server made a mistake", ("Try again", "Report it with the line below: the server's log has more")),
     502: _Told(
         "The archive refuses",
         ("Operators: check the credentials and the bucket's policy", "Sessions already opened still work"),
     ),
     503: _Told(
-        "The archive is not answering",
-        (
-            "Wait: this page tries again every 10 s",
-            "Sessions already opened still work",
-            "Operators: check the network, the endpoint and /metrics",
-        ),
+        "Not possible at the moment",
+        ("Wait: this page tries again every 10 s", "Operators: the server's log says more"),
         again=10,
     ),
 }
+_ARCHIVE_SILENT = _Told(
+    "The archive is not answering",
+    (
+        "Wait: this page tries again every 10 s",
+        "Sessions already opened still work",
+        "Operators: check the network, the endpoint and /metrics",
+    ),
+    again=10,
+)
 
 
 def wants_page(request: Request) -> bool:
@@ -67,7 +78,7 @@ async def refusal_to(request: Request, refused: Refused) -> Response:
     """The refusal in the form that suits who asked."""
     if not wants_page(request):
         return refusal(refused)
-    known = _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
+    known = _told(refused)
     phrase = HTTPStatus(refused.status).phrase
     is_session = refused.status == 404 and "session" in request.path_params and SESSION not in request.scope
     near = await _near(request) if is_session else []
@@ -87,11 +98,20 @@ async def refusal_to(request: Request, refused: Refused) -> Response:
     )
 
 
+def _told(refused: Refused) -> _Told:
+    if isinstance(refused, ArchiveRefused) and refused.status == 503:
+        return _ARCHIVE_SILENT
+    return _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
+
+
 async def _near(request: Request) -> list[tuple[str, str]]:
     """Clusters with a name like the one asked for, of those that whoever asks may see, and where they are."""
     here = site(request)
     sessions = here.catalog.known().sessions
-    seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
+    try:
+        seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
+    except Refused:  # who may see what cannot be asked now: nothing is guessed
+        return []
     newest = {f"{s.cluster.namespace}/{s.cluster.name}": s for s in reversed(sessions) if s.cluster in seen}
     meant = f"{request.path_params.get('namespace', '')}/{request.path_params.get('cluster', '')}"
     found = await run_in_threadpool(difflib.get_close_matches, meant[:200], newest, 3, 0.75)

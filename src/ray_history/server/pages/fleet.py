@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,9 @@ journal = logging.getLogger(__name__)
 _FRESH, _USABLE = 5.0, 30.0
 """Seconds until a list is renewed in the background, and until nobody wants to see it any more."""
 
+_CLOCKS = 60
+"""Seconds that the clocks of Kubernetes and of a head may differ."""
+
 
 class Source(Protocol):
     """Somewhere that sessions are known."""
@@ -40,15 +43,23 @@ class Source(Protocol):
 class ArchiveSource:
     """The sessions of the archive: its catalog, and what is known without opening them."""
 
-    def __init__(self, catalog: SessionCatalog, known: KnownSessions, *, redact: bool) -> None:
-        self._catalog, self._known, self._redact = catalog, known, redact
+    def __init__(
+        self,
+        catalog: SessionCatalog,
+        known: KnownSessions,
+        *,
+        redact: bool,
+        running: Callable[[], Set[tuple[str, str, str]]] = frozenset,
+    ) -> None:
+        self._catalog, self._known, self._redact, self._running = catalog, known, redact, running
         self._made: dict[Session, tuple[Known, str, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
         made: dict[Session, tuple[Known, str, Row]] = {}
+        running = self._running()
         for session in self._catalog.everything().sessions:
             known = self._known.of(session)
-            state = known.state(now)
+            state = "live" if _names(session) in running else known.state(now)
             before = self._made.get(session)
             if before is not None and before[1] == state and before[0].is_same(known):
                 made[session] = before
@@ -69,18 +80,31 @@ class RunningSource:
 
     def rows(self, _now: float) -> list[Row]:
         running = self._fleet.running
-        stored = {(entry.cluster.namespace, entry.cluster.name, entry.name) for entry in self._known(running)}
+        stored: dict[tuple[str, str], list[Session]] = {}
+        for entry in self._known(running):
+            stored.setdefault(_names(entry)[:2], []).append(entry)
         return [
             running_row(each.session, each.cluster.ray_version or "")
             for each in running
-            if (each.cluster.namespace, each.cluster.name, self._fleet.session_of(each)) not in stored
+            if not self._is_stored(each, stored.get((each.cluster.namespace, each.cluster.name), []))
         ]
+
+    def _is_stored(self, running: Running, sessions: Sequence[Session]) -> bool:
+        """By the name of its session; while nobody told that, by what began since the cluster was created."""
+        name = self._fleet.session_of(running)
+        if name is not None:
+            return any(entry.name == name for entry in sessions)
+        return any(entry.started >= running.cluster.created - _CLOCKS for entry in sessions)
 
     def _known(self, running: Sequence[Running]) -> Sequence[Session]:
         return self._catalog.everything().sessions if running else ()
 
     def refresh(self, _now: float) -> None:
         """Kubernetes tells by itself what changes."""
+
+
+def _names(session: Session) -> tuple[str, str, str]:
+    return session.cluster.namespace, session.cluster.name, session.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
             sparks=_sparks(_now(asked)),
             strip=strip(_now(asked)),
             at_ns=asked.view.at,
+            note=asked.request.scope.get("ray_history.note", ""),
             versions=frontends.versions,
             version=build.version,
             ray_version=asked.open.facts.get("ray_version"),

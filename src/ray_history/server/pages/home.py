@@ -17,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ray_history.archive.catalog import Session
+
 from ..answers import Refused
 from ..auth import EVERYBODY, Viewer, viewer_of
-from ..live import Fleet
+from ..live import LIVE, Fleet
 from .activity import activity
 from .finding import Found, find
 from .fleet import Listed, SessionList
@@ -62,8 +64,7 @@ class Home:
         listed = await run_in_threadpool(self._sessions.listed)
         seen = await site(request).seen(scope, {row.session.cluster for row in listed.rows})
         shown = replace(listed, rows=tuple(row for row in listed.rows if row.session.cluster in seen))
-        missing = _told_missing(self._fleet, viewer_of(scope))
-        response = await run_in_threadpool(_answer, request, shown, wish, missing)
+        response = await run_in_threadpool(_answer, request, shown, wish, self._fleet)
         await response(scope, receive, send)
 
 
@@ -86,9 +87,26 @@ def _told_missing(fleet: Fleet, viewer: Viewer) -> str:
     return "; ".join(missing) if viewer is EVERYBODY else "the server's log says why" if missing else ""
 
 
-def _answer(request: Request, listed: Listed, wish: Wish, missing: str) -> Response:
+def _dashboards(fleet: Fleet) -> Callable[[Row], Session]:
+    """Whose dashboard a row opens: that of the running cluster, if the session is what it is in."""
+    running = fleet.current() if fleet.heads else frozenset()
+
+    def opened(row: Row) -> Session:
+        names = (row.session.cluster.namespace, row.session.cluster.name, row.session.name)
+        return replace(row.session, name=LIVE) if names in running else row.session
+
+    return opened
+
+
+def _answer(request: Request, listed: Listed, wish: Wish, fleet: Fleet) -> Response:
     now = time.time()
-    return page(request, "home.html", missing=missing, **_values(listed, wish, find(listed.rows, wish, now), now))
+    return page(
+        request,
+        "home.html",
+        missing=_told_missing(fleet, viewer_of(request.scope)),
+        opened=_dashboards(fleet),
+        **_values(listed, wish, find(listed.rows, wish, now), now),
+    )
 
 
 def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, Any]:

@@ -23,11 +23,12 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 
 from ..addressing import SessionCatalog
+from ..auth import is_let_in, shown_name
 from . import static, texts
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 THEMES = ("auto", "light", "dark")
 
@@ -56,6 +57,8 @@ class Site:
     catalog: SessionCatalog
     seen: Callable[[Scope, AbstractSet[Cluster]], Awaitable[AbstractSet[Cluster]]] = field(default=_all, repr=False)
     """Which of the clusters exist for whoever asks; pages show nothing of the others."""
+    signs_out: bool = False
+    """Whether people sign in, and out, here."""
 
     def link(self, path: str) -> str:
         """A path of this server as a browser asks for it."""
@@ -86,7 +89,14 @@ def theme(request: Request) -> str:
 
 def render(request: Request, template: str, **values: Any) -> str:
     """The text of a page, or of a part of one."""
-    known: dict[str, Any] = {"site": site(request), "theme": theme(request), "now": time.time(), "user": None, "q": ""}
+    known: dict[str, Any] = {
+        "site": site(request),
+        "theme": theme(request),
+        "now": time.time(),
+        "is_let_in": is_let_in(request.scope),
+        "user": shown_name(request.scope),
+        "q": "",
+    }
     return _environment.get_template(template).render(known | values)
 
 
