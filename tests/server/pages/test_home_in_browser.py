@@ -10,9 +10,10 @@ import pytest
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from tests.parts.chromium import Chromium, Page
-from tests.parts.processes import PartUnavailable
 from tests.server.pages.fleets import Made, write_fleet
 from tests.server.serving import Served, served
+
+pytestmark = pytest.mark.xdist_group("browser")
 
 SESSIONS = 300
 KNOWN = "document.querySelector('[data-fleet]').dataset.again !== '1'"
@@ -29,20 +30,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, li
         yield running, made
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    try:
-        chromium = Chromium(tmp_path_factory.mktemp("chromium"))
-    except PartUnavailable as reason:
-        pytest.skip(str(reason))
-    with chromium:
-        yield chromium
-
-
 @pytest.fixture
-def page(browser: Chromium, fleet: tuple[Served, list[Made]]) -> Iterator[Page]:
+def page(chromium: Chromium, fleet: tuple[Served, list[Made]]) -> Iterator[Page]:
     """A tab that stands on the home page; at the end nothing may have gone wrong in it."""
-    with browser.page() as page:
+    with chromium.page() as page:
         page.open(f"{fleet[0].url}/")
         page.wait(KNOWN)
         yield page
@@ -118,8 +109,8 @@ def test_the_theme_is_kept_and_the_next_page_comes_in_it(page: Page, fleet: tupl
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1400])
-def test_no_width_needs_scrolling_sideways(browser: Chromium, fleet: tuple[Served, list[Made]], width: int) -> None:
-    with browser.page(width, 800) as page:
+def test_no_width_needs_scrolling_sideways(chromium: Chromium, fleet: tuple[Served, list[Made]], width: int) -> None:
+    with chromium.page(width, 800) as page:
         page.open(f"{fleet[0].url}/?failed=1")
         page.wait(KNOWN)
         assert page.value("document.documentElement.scrollWidth") <= width
