@@ -14,6 +14,7 @@ install: .venv/.installed
 
 parts: install
 	$(VENV)/python -m tests.parts.azurite install
+	$(VENV)/python -m tests.parts.axe install
 	$(VENV)/python -m tests.parts.chromium install
 
 test: lint parts

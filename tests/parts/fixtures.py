@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.parts.axe import Axe
 from tests.parts.azurite import Azurite
 from tests.parts.chromium import Chromium
 from tests.parts.fault_proxy import FaultProxy
@@ -62,6 +63,15 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
         yield browser
     finally:
         browser.stop()
+
+
+@pytest.fixture(scope="session")
+def axe() -> Axe:
+    """Checks of accessibility."""
+    try:
+        return Axe()
+    except PartUnavailable as reason:
+        not_here("axe-core", reason)
 
 
 @pytest.fixture

@@ -78,13 +78,18 @@ async def refusal_to(request: Request, refused: Refused) -> Response:
         status=refused.status,
         phrase=phrase,
         title="No such session" if is_session else known.title,
-        message=refused.message[:1].upper() + refused.message[1:2000],
+        message=_as_sentence(refused.message[:2000]),
         steps=known.steps,
         again=known.again,
         near=near,
         detail=f"{refused.status} {request.method} {texts.clip(where, 300)} {texts.iso(time.time())} "
         f"req {texts.clip(request.scope.get('ray_history.request_id', ''), 64)}",
     )
+
+
+def _as_sentence(message: str) -> str:
+    """With a capital, unless it begins with an address or a name."""
+    return message[:1].upper() + message[1:] if message.partition(" ")[0].isalpha() else message
 
 
 async def _near(request: Request) -> list[tuple[str, str]]:
