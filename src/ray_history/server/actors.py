@@ -149,7 +149,9 @@ def polled_usage(asked: Asked, nodes: Iterable[str]) -> dict[str, NodeUsage]:
 
 def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The nodes of a polled summary, by id."""
-    return {str(object_of(node.get("raylet")).get("nodeId")): node for node in objects_of(data.get("summary"))}
+    return {
+        str(object_of(node.get("raylet")).get("nodeId")): _readable(node) for node in objects_of(data.get("summary"))
+    }
 
 
 def polled_details(asked: Asked, nodes: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -160,7 +162,17 @@ def polled_details(asked: Asked, nodes: Iterable[str]) -> dict[str, dict[str, An
         [list(names)],
     )
     found = {names[name]: msgspec.json.decode(text or "null") for name, text in rows}
-    return {node_id: node for node_id, node in found.items() if isinstance(node, dict) and "now" in node}
+    return {node_id: _readable(node) for node_id, node in found.items() if isinstance(node, dict) and "now" in node}
+
+
+def _readable(node: dict[str, Any]) -> dict[str, Any]:
+    """A node without the memory figures that its system has not: Ray 2.60 sends them as null, and its frontend, which
+    takes all of them for numbers, then shows nothing but a blank page."""
+    for worker in objects_of(node.get("workers")):
+        if "memoryInfo" in worker:
+            figures = object_of(worker["memoryInfo"])
+            worker["memoryInfo"] = {name: figure for name, figure in figures.items() if figure is not None}
+    return node
 
 
 def _usage(node: dict[str, Any]) -> NodeUsage:

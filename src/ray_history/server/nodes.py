@@ -27,10 +27,12 @@ _UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def list_nodes(asked: Asked) -> Response:
-    """`view=summary` (also without a view, where Ray answers an error) or `view=hostNameList`."""
+    """`view=summary` (also without a view, where Ray answers an error), `view=logs` or `view=hostNameList`."""
     view = asked.query.get("view") or "summary"
     if view == "summary":
         return _summary(asked)
+    if view == "logs":
+        return _with_logs(asked)
     if view.lower() == "hostnamelist":
         return _host_names(asked)
     return enveloped({}, f"Unknown view {view[:100]}", result=False, status=400)  # Ray says 500
@@ -72,6 +74,21 @@ def _summary(asked: Asked) -> Response:
         {"summary": shown(asked, nodes), "nodeLogicalResources": resources},
         "Node summary fetched.",
     )
+
+
+def _with_logs(asked: Asked) -> Response:
+    """The nodes that left logs. The frontend's page of logs lists none but ALIVE nodes, by id and address."""
+    kept = asked.open.logs.nodes()
+    polled = polled_summaries(polled_data(asked, "/nodes?view=summary"))
+    nodes = []
+    for row in _rows(asked, _observed(asked)):
+        if row[0] in kept:
+            node = _node(asked, row, polled.get(row[0], {}))
+            if node["raylet"]["state"] != "ALIVE":
+                node["ip"] = f"{node['ip']}, {node['raylet']['state']}"
+                node["raylet"]["state"] = "ALIVE"
+            nodes.append({name: node[name] for name in ("hostname", "ip", "gpus", "tpus", "raylet") if name in node})
+    return enveloped({"summary": shown(asked, nodes)}, "Nodes with logs fetched.")
 
 
 def _host_names(asked: Asked) -> Response:

@@ -31,7 +31,7 @@ QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "summary_by": ({"type": "string", "enum": ["func_name", "lineage"]}, "What to group tasks by."),
     "job_id": (_TEXT, "Of this job only."),
     "download": (_FLAG, "As a file to save."),
-    "view": (_TEXT, "summary or hostNameList."),
+    "view": (_TEXT, "summary, logs or hostNameList."),
     "ids": (_TEXT, "Only these, separated by commas."),
     "format": (_TEXT, "1 for text."),
     "node_id": (_TEXT, "On this node."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,10 @@ from ray_history.archive.stores import Store
 from ray_history.server.auth.credentials import COOKIE, Peers
 from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
+from tests.parts.chromium import Chromium, Page
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_file
 
-chromium = pytest.importorskip("tests.parts.chromium", reason="the browser is not among the parts")
+pytestmark = pytest.mark.xdist_group("browser")
 
 S = f"/s/default/demo/{SESSION}/"
 READY = "document.activeElement && document.activeElement.id === 'token'"
@@ -30,12 +30,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Any]:
-    with chromium.Chromium(tmp_path) as browser, browser.page() as opened:
+def page(chromium: Chromium) -> Iterator[Page]:
+    with chromium.page() as opened:
         yield opened
 
 
-def until(page: Any, condition: str) -> None:
+def until(page: Page, condition: str) -> None:
     """A page that is left while it is asked is asked again."""
     while True:
         try:
@@ -50,11 +50,11 @@ def at(path: str) -> str:
     return f"document.readyState === 'complete' && location.pathname === {path!r}"
 
 
-def token_cookies(page: Any) -> list[dict[str, Any]]:
+def token_cookies(page: Page) -> list[dict[str, Any]]:
     return [cookie for cookie in page.command("Network.getCookies")["cookies"] if cookie["name"] == COOKIE]
 
 
-def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page: Any) -> None:
+def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page: Page) -> None:
     page.command("Page.navigate", url=server.server.url + S)
     until(page, f"{at('/login')} && {READY}")
     assert page.complaints == []
@@ -69,7 +69,7 @@ def test_signing_in_on_the_page_leads_back_to_the_dashboard(server: Asking, page
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
 
 
-def test_the_button_of_the_top_bar_signs_out(server: Asking, page: Any) -> None:
+def test_the_button_of_the_top_bar_signs_out(server: Asking, page: Page) -> None:
     page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
     page.open(server.server.url + "/select_cluster")
     assert page.value("document.querySelector('.top .user').textContent") == "ada"
@@ -81,7 +81,7 @@ def test_the_button_of_the_top_bar_signs_out(server: Asking, page: Any) -> None:
     assert page.complaints == []
 
 
-def test_the_dashboards_own_dialog_asks_again_when_the_cookie_has_ended(server: Asking, page: Any) -> None:
+def test_the_dashboards_own_dialog_asks_again_when_the_cookie_has_ended(server: Asking, page: Page) -> None:
     page.command("Network.setCookie", name=COOKIE, value=ADA, url=server.server.url)
     page.command("Page.navigate", url=server.server.url + S)
     until(page, f"{at(S)} && {DASHBOARD}")

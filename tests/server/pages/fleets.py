@@ -54,7 +54,7 @@ def write_fleet(store: Store, sessions: int, now: float, *, summarized: bool = T
     draw = random.Random(seed)
     made = [_make(draw, number, sessions, now) for number in range(sessions)]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda one: _write(store, one, now, summarized=summarized), made))
+        list(threads.map(lambda one: write_made(store, one, now, summarized=summarized), made))
     return made
 
 
@@ -125,7 +125,7 @@ def hash_of(one: Made) -> int:
     return int(one.submission_id.rpartition("-")[2]) * 7919 % 100_003
 
 
-def _write(store: Store, one: Made, now: float, *, summarized: bool) -> None:
+def write_made(store: Store, one: Made, now: float, *, summarized: bool) -> None:
     store.put(layout.marker_key("", one.cluster, one.session), b"")
     alive_until = now + 600 if one.state == "live" else one.started + 600
     for role in ("head", "worker"):

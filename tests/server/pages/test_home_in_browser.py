@@ -10,9 +10,10 @@ import pytest
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from tests.parts.chromium import Chromium, Page
-from tests.parts.processes import PartUnavailable
 from tests.server.pages.fleets import Made, write_fleet
 from tests.server.serving import Served, served
+
+pytestmark = pytest.mark.xdist_group("browser")
 
 SESSIONS = 300
 KNOWN = "document.querySelector('[data-fleet]').dataset.again !== '1'"
@@ -29,20 +30,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, li
         yield running, made
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    try:
-        chromium = Chromium(tmp_path_factory.mktemp("chromium"))
-    except PartUnavailable as reason:
-        pytest.skip(str(reason))
-    with chromium:
-        yield chromium
-
-
 @pytest.fixture
-def page(browser: Chromium, fleet: tuple[Served, list[Made]]) -> Iterator[Page]:
+def page(chromium: Chromium, fleet: tuple[Served, list[Made]]) -> Iterator[Page]:
     """A tab that stands on the home page; at the end nothing may have gone wrong in it."""
-    with browser.page() as page:
+    with chromium.page() as page:
         page.open(f"{fleet[0].url}/")
         page.wait(KNOWN)
         yield page
@@ -92,6 +83,45 @@ def test_keys_move_through_the_rows_and_open_one(page: Page, fleet: tuple[Served
     page.wait("document.querySelector('details.menu').open")
     page.press("Escape")
     assert page.value("document.querySelector('details.menu').open") is False
+    page.type("kkj")
+    page.press("Enter")
+    page.wait(f"location.pathname === '{session_link(fleet[1][1])}' && document.querySelector('h1')")
+
+
+def session_link(one: Made) -> str:
+    return f"/s/{one.cluster.namespace}/{one.cluster.name}/{one.session}/_session"
+
+
+def test_without_scripts_the_search_the_filters_and_the_pages_work(
+    chromium: Chromium, fleet: tuple[Served, list[Made]]
+) -> None:
+    server, made = fleet
+    with chromium.page() as page:
+        page.command("Emulation.setScriptExecutionDisabled", value=True)
+        page.open(f"{server.url}/")
+        while page.value("document.querySelector('[data-fleet]').dataset.again === '1'"):
+            page.open(f"{server.url}/")
+        page.click("a[rel=next]")
+        page.wait("new URLSearchParams(location.search).has('after') && document.readyState === 'complete'")
+        assert len(page.value(NAMES)) == 50
+        page.click("a[rel=prev]")
+        page.wait("document.querySelector('a[rel=next]') && !document.querySelector('a[rel=prev]')")
+        page.click("th.c-tasks a")
+        page.wait("location.search === '?sort=failed' && document.readyState === 'complete'")
+        page.click(".chips details.menu summary")
+        page.click("input[name=namespace][value=data]")
+        page.click(".chips noscript button")
+        data = [one for one in made if one.cluster.namespace == "data"]
+        page.wait(f"document.querySelector('[data-fleet]')?.dataset.told === '{len(data)} of {SESSIONS} sessions'")
+        page.click("#q")
+        page.type(data[7].submission_id)
+        page.press("Enter")
+        page.wait(f"document.querySelector('[data-fleet]')?.dataset.told === '1 of {SESSIONS} sessions'")
+        asked = "new URLSearchParams(location.search)"
+        assert page.value(f"[{asked}.get('q'), {asked}.get('namespace')]") == [data[7].submission_id, "data"]
+        page.click("[data-rows] .name a")
+        page.wait(f"location.pathname === '{session_link(data[7])}'")
+        assert page.complaints == []
 
 
 def test_dragging_over_the_picture_picks_a_range(page: Page) -> None:
@@ -118,8 +148,8 @@ def test_the_theme_is_kept_and_the_next_page_comes_in_it(page: Page, fleet: tupl
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1400])
-def test_no_width_needs_scrolling_sideways(browser: Chromium, fleet: tuple[Served, list[Made]], width: int) -> None:
-    with browser.page(width, 800) as page:
+def test_no_width_needs_scrolling_sideways(chromium: Chromium, fleet: tuple[Served, list[Made]], width: int) -> None:
+    with chromium.page(width, 800) as page:
         page.open(f"{fleet[0].url}/?failed=1")
         page.wait(KNOWN)
         assert page.value("document.documentElement.scrollWidth") <= width

@@ -12,9 +12,10 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from tests.captured import captured, write_archive
 from tests.parts.chromium import Chromium, Page
-from tests.parts.processes import PartUnavailable
 from tests.server.pages.told_sessions import SESSION, Slow, end_long_ago, ran, write_session
 from tests.server.serving import Served, served
+
+pytestmark = pytest.mark.xdist_group("browser")
 
 S = f"/s/default/demo/{captured().session}"
 MIDDLE = "2026-11-15T20:57:00Z"
@@ -36,20 +37,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    try:
-        chromium = Chromium(tmp_path_factory.mktemp("chromium"))
-    except PartUnavailable as reason:
-        pytest.skip(str(reason))
-    with chromium:
-        yield chromium
-
-
 @pytest.fixture
-def page(browser: Chromium) -> Iterator[Page]:
+def page(chromium: Chromium) -> Iterator[Page]:
     """A tab; at the end nothing may have gone wrong in it."""
-    with browser.page() as page:
+    with chromium.page() as page:
         yield page
         page.value("1")  # takes what the browser still had to say
         assert page.complaints == []
@@ -133,8 +124,8 @@ def test_the_dashboard_follows_by_itself_once_it_is_ready(page: Page, slow: Slow
     assert page.value("location.search + location.hash") == "?at=2026-11-15T20:00:02Z#/jobs"
 
 
-def test_an_opening_that_fails_says_why(browser: Chromium, slow: Slow, slow_server: Served) -> None:
-    with browser.page() as page:
+def test_an_opening_that_fails_says_why(chromium: Chromium, slow: Slow, slow_server: Served) -> None:
+    with chromium.page() as page:
         page.open(f"{slow_server.url}/s/default/told/{SESSION}/")
         page.wait("document.querySelector('.stage.now')")
         slow.broken = True

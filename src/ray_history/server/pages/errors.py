@@ -89,7 +89,7 @@ async def refusal_to(request: Request, refused: Refused) -> Response:
         status=refused.status,
         phrase=phrase,
         title="No such session" if is_session else known.title,
-        message=refused.message[:1].upper() + refused.message[1:2000],
+        message=_as_sentence(refused.message[:2000]),
         steps=known.steps,
         again=known.again,
         near=near,
@@ -102,6 +102,11 @@ def _told(refused: Refused) -> _Told:
     if isinstance(refused, ArchiveRefused) and refused.status == 503:
         return _ARCHIVE_SILENT
     return _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
+
+
+def _as_sentence(message: str) -> str:
+    """With a capital, unless it begins with an address or a name."""
+    return message[:1].upper() + message[1:] if message.partition(" ")[0].isalpha() else message
 
 
 async def _near(request: Request) -> list[tuple[str, str]]:

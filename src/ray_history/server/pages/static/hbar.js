@@ -4,24 +4,25 @@
   const here = new URL(location.href), at = here.searchParams.get('at');
   const session = new URL('.', here).pathname;
 
-  const of_moment = address => {
+  // What is asked for: at the moment that is shown; and for the page of logs all nodes that left some, since by itself
+  // it lists none but those that were alive.
+  const meant = address => {
     let url;
     try { url = new URL(address, document.baseURI); } catch { return address; }
     const name = url.pathname.startsWith(session) ? url.pathname.slice(session.length) : '';
-    if (url.origin !== here.origin || !name || name.startsWith('static/') || url.searchParams.has('at')) return address;
-    url.searchParams.set('at', at);
+    if (url.origin !== here.origin || !name || name.startsWith('static/')) return address;
+    if (at && !url.searchParams.has('at')) url.searchParams.set('at', at);
+    if (name === 'nodes' && /^#\/(new\/)?logs/.test(location.hash)) url.searchParams.set('view', 'logs');
     return url.href;
   };
 
-  if (at) {
-    const ask = window.fetch, open = XMLHttpRequest.prototype.open;
-    window.fetch = (what, how) => ask(what instanceof Request ? new Request(of_moment(what.url), what) : of_moment(String(what)), how);
-    XMLHttpRequest.prototype.open = function (method, address, ...rest) { return open.call(this, method, of_moment(String(address)), ...rest); };
-    addEventListener('click', event => {
-      const link = event.target.closest?.('a[href]');
-      if (link && !link.closest('.hbar')) { const meant = of_moment(link.href); if (meant !== link.href) link.href = meant; }
-    }, true);
-  }
+  const ask = window.fetch, open = XMLHttpRequest.prototype.open;
+  window.fetch = (what, how) => ask(what instanceof Request ? new Request(meant(what.url), what) : meant(String(what)), how);
+  XMLHttpRequest.prototype.open = function (method, address, ...rest) { return open.call(this, method, meant(String(address)), ...rest); };
+  if (at) addEventListener('click', event => {
+    const link = event.target.closest?.('a[href]');
+    if (link && !link.closest('.hbar')) { const there = meant(link.href); if (there !== link.href) link.href = there; }
+  }, true);
 
   // What was running at the moment that is shown ran until then, not until today: the dashboard's clock starts there.
   const shown = Number(document.currentScript.dataset.now), RealDate = Date;
