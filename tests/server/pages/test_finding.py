@@ -194,3 +194,17 @@ def test_what_cannot_be_understood_is_refused_and_told(query: str, told: str) ->
 def test_a_page_that_does_not_exist_is_refused(after: str) -> None:
     with pytest.raises(Refused, match="leave it out"):
         find([row()], Wish(after=after), NOW)
+
+
+@pytest.mark.parametrize("sort", ["duration", "-duration"])
+def test_pages_by_duration_lose_nothing_while_what_runs_gets_longer(sort: str) -> None:
+    rows = [row(number, state="live" if number % 2 else "ended", started=NOW - number) for number in range(3 * PAGE)]
+    seen: list[str] = []
+    wish: Wish | None = Wish(sort=sort)
+    now = NOW
+    while wish is not None:
+        found = find(rows, wish, now)
+        seen += [each.identity for each in found.rows]
+        wish = Wish(sort=sort, after=found.next) if found.next else None
+        now += 40
+    assert len(seen) == len(set(seen)) == len(rows)

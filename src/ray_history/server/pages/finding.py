@@ -67,16 +67,18 @@ def find(rows: Iterable[Row], wish: Wish, now: float) -> Found:
         for name, value in FACETS.items():
             if not failing or failing == [name]:
                 counts[name][value(row)] += 1
-    matching.sort(key=lambda row: _key(row, wish.sort, now))
-    first = (
-        bisect_right(matching, _cursor(wish.after, wish.sort), key=lambda row: _key(row, wish.sort, now))
-        if wish.after
-        else 0
-    )
+    cut, moment = _cursor(wish.after, wish.sort) if wish.after else (None, None)
+    as_of = int(now) if moment is None else moment
+
+    def key(row: Row) -> Key:
+        return _key(row, wish.sort, as_of)
+
+    matching.sort(key=key)
+    first = bisect_right(matching, cut, key=key) if cut else 0
     page = matching[first : first + PAGE]
 
     def cursor(index: int) -> str:
-        return _written(matching[index], wish.sort, now)
+        return _written(matching[index], wish.sort, as_of)
 
     return Found(
         page,
@@ -124,6 +126,7 @@ def _key(row: Row, sort: str, now: float) -> Key:
     value = ORDERS[name](row, now)
     if isinstance(value, str):
         return (_Turned(value) if sort.startswith("-") else value, -row.started, row.identity)
+    value = int(value)
     live_first = (row.state != "live",) if sort == "started" else ()
     return (*live_first, value if sort.startswith("-") else -value, row.identity)
 
@@ -137,22 +140,26 @@ class _Turned(str):
         return str.__gt__(self, other)
 
 
-def _written(row: Row, sort: str, now: float) -> str:
-    """Where a page ends: the key of its last row."""
-    return "~".join(str(int(part)) if isinstance(part, int | float) else part for part in _key(row, sort, now))
+def _written(row: Row, sort: str, as_of: int) -> str:
+    """Where a page ends: the key of its last row. What runs gets longer, so durations are those of a moment."""
+    parts = [str(int(part)) if isinstance(part, int | float) else part for part in _key(row, sort, as_of)]
+    return "~".join([*parts, str(as_of)] if sort.endswith("duration") else parts)
 
 
-def _cursor(text: str, sort: str) -> Key:
+def _cursor(text: str, sort: str) -> tuple[Key, int | None]:
+    """The key, and the moment of which durations are."""
     wrong = Refused(400, "after is not where a page of this list ends; leave it out to see the first page")
     parts = text.split("~")
     try:
         match sort.removeprefix("-"), parts:
             case "cluster", [name, started, identity]:
-                return (_Turned(name) if sort.startswith("-") else name, int(started), identity)
+                return (_Turned(name) if sort.startswith("-") else name, int(started), identity), None
             case "started", [waits, value, identity] if sort == "started":
-                return (bool(int(waits)), int(value), identity)
-            case _, [value, identity] if sort.removeprefix("-") != "cluster":
-                return (int(value), identity)
+                return (bool(int(waits)), int(value), identity), None
+            case "duration", [value, identity, moment]:
+                return (int(value), identity), int(moment)
+            case name, [value, identity] if name not in ("cluster", "duration"):
+                return (int(value), identity), None
     except ValueError:
         raise wrong from None
     raise wrong
