@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Set
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,6 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
-from ray_history.server.pages.templates import Site
 from tests.captured import captured, write_archive
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.pages.markup import Element, parsed
@@ -242,7 +240,7 @@ def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(
         namespace = dict(scope["headers"])[b"x-namespace"].decode()
         return {cluster for cluster in clusters if cluster.namespace == namespace}
 
-    monkeypatch.setattr("ray_history.server.app.Site", partial(Site, seen=of_header))
+    monkeypatch.setattr("ray_history.server.app._seen", of_header)
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]
     hidden = next(one for one in made if one.cluster.namespace == "ci")
