@@ -31,7 +31,7 @@ from tests.parts.processes import PartUnavailable, Process, free_port, free_port
 from tests.parts.ray_cluster import RayCluster
 from tests.parts.seaweedfs import SeaweedFS
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(900)]
 
 RAY = "2.60.0"
 
