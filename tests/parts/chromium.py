@@ -54,8 +54,10 @@ def install() -> None:
         sys.stderr.write("Tests in a browser are skipped: there is no Chromium; sudo apt-get install chromium\n")
         return
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
-        subprocess.run(["apt-get", "--quiet=2", *command], env=quiet, stdout=subprocess.DEVNULL, check=True)
+    apt = ["apt-get", "--quiet=2", "--option=Acquire::Retries=3"]
+    subprocess.run([*apt, "update"], env=quiet, stdout=subprocess.DEVNULL, check=False)  # older lists may do
+    wanted = ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]
+    subprocess.run([*apt, *wanted], env=quiet, stdout=subprocess.DEVNULL, check=True)
 
 
 class Chromium(Process):
