@@ -110,6 +110,9 @@ def test_the_cluster_dies_and_its_dashboard_opens(directory: Path) -> None:
         assert names >= {"load", "evaluate", "report", "Trainer.step"}
         actors = get(f"{base}/api/v0/actors?detail=1")["data"]["result"]["result"]
         assert "1" in {actor["num_restarts"] for actor in actors}
+        account = get(f"{base}/_completeness")
+        assert [node["has_ledger"] for node in account["nodes"]] == [True, True]
+        assert account["events"]["received"] == account["events"]["read"] > 100
         assert not any("ray::" in line or "gcs_server" in line for line in demo.relatives()), "the cluster is dead"
         assert demo.interrupt() == 0
         assert demo.relatives() == []

@@ -23,7 +23,7 @@ from types import FrameType
 
 import click
 
-from .processes import PartUnavailable, Process, free_port, port_is_open
+from .processes import PartUnavailable, Process, free_port, free_ports, port_is_open
 from .ray_cluster import RayCluster, ray_binary
 from .seaweedfs import SeaweedFS
 from .steps import Step, Steps
@@ -144,17 +144,22 @@ def _live_and_die(steps: Steps, directory: Path, archive: Archive, jobs: tuple[J
     cluster = RayCluster()
     with ExitStack() as running:
         running.callback(cluster.remove)
-        with steps.step("Starting a collector beside each Ray node"):
-            polling = (f"--ray-dashboard-address={cluster.dashboard}", "--poll-interval=2s", "--role=Head")
+        ports = free_ports(2)
+        polling = (f"--ray-dashboard-address={cluster.dashboard}", "--poll-interval=2s", "--role=Head")
+        with steps.step("Starting a collector for the head"):
             collectors = [
-                running.enter_context(_collector(directory, archive, cluster.root, name, flags))
-                for name, flags in {"head": polling, "worker": ("--role=Worker",)}.items()
+                running.enter_context(_collector(directory, archive, cluster.root, "head", ports[0], polling))
             ]
-        with steps.step("Starting a real Ray cluster of two nodes") as step:
+        with steps.step("Starting a real Ray cluster of two nodes, the second with its collector") as step:
             step.tell("head")
-            cluster.start_head(collectors[0].port, cpus=4)
+            cluster.start_head(ports[0], cpus=4)
             step.tell("worker")
-            cluster.start_node(collectors[1].port, cpus=4)
+            cluster.start_node(ports[1], cpus=4)
+            # Both nodes share one directory, whose files cannot tell the second collector which one is its own.
+            (node,) = [row["node_id"] for row in cluster.list("nodes") if not row["is_head_node"]]
+            of_node = (f"--node-id={node}", "--role=Worker")
+            worker = _collector(directory, archive, cluster.root, "worker", ports[1], of_node)
+            collectors.append(running.enter_context(worker))
             step.tell(f"dashboard was at {cluster.dashboard}")
         with steps.step("Running jobs") as step:
             _run_jobs(step, cluster, jobs)
@@ -193,8 +198,9 @@ def _ours(directory: Path, name: str, arguments: list[str], archive: Archive, po
     return Listening(process, port)
 
 
-def _collector(directory: Path, archive: Archive, root: Path, name: str, flags: tuple[str, ...]) -> Listening:
-    port = free_port()
+def _collector(
+    directory: Path, archive: Archive, root: Path, name: str, port: int, flags: tuple[str, ...]
+) -> Listening:
     arguments = [
         "collect",
         f"--storage={archive.url}",
