@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ray_history.history.building import SMALL_TABLES, Builder, Counts, Limits, Unreadable
+from ray_history.history.event_lines import EventLines
 from ray_history.history.events import in_camel_case
 from ray_history.history.rows import row
 from ray_history.history.tables import LAST, Tables, View
@@ -91,13 +92,16 @@ def rebuild(
 
 
 def _add(builder: Builder, lines: Sequence[bytes]) -> None:
-    batch = builder.work / "batch.jsonl"
-    batch.write_bytes(b"".join(line + b"\n" for line in lines))
+    batch = EventLines(builder.work / "batch")
+    with batch.written():
+        batch.add(b"".join(line + b"\n" for line in lines))
     try:
         builder.add(batch)
     except Unreadable:  # the way that `EventSource.carefully` goes
         renamed = [in_camel_case(line, Counter()) for line in lines]
-        batch.write_bytes(b"".join(line + b"\n" for line in renamed if line is not None))
+        with batch.written():
+            for event in filter(None, renamed):
+                batch.put(*event)
         builder.add(batch, careful=True)
 
 

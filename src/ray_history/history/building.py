@@ -23,7 +23,8 @@ from typing import Any, cast
 
 import duckdb
 
-from .events import KNOWN_TYPES, columns, rare_payload
+from .event_lines import OTHERS, EventLines
+from .events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
 from .sql import query, query_at, text
 
 SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
@@ -155,40 +156,63 @@ class Builder:
         for running in list(self._running):
             running.interrupt()
 
-    def add(self, file: Path, *, careful: bool = False) -> None:
-        """Read one batch of events, a file of JSON lines. If it is `Unreadable` nothing of it is kept, unless
-        `careful`: then the lines that cannot be read are counted and left out."""
+    def add(self, lines: EventLines, *, careful: bool = False) -> None:
+        """Read one batch of events. If it is `Unreadable` nothing of it is kept, unless `careful`: then the lines that
+        cannot be read are counted and left out."""
         number = len(self._segments)
-        table = f"event_{number}"
+        tables = {name: f"{name}_{number}" for name in lines.files}
+        counted = Counts()
         try:
-            self._run(_read(table, file, careful=careful))
+            for name, file in lines.files.items():
+                for kind, events in self._read(tables[name], name, file, careful=careful):
+                    if kind is not None and name in (kind, OTHERS):
+                        counted.add([(kind, events)])
+                    else:  # a line that is no object has no type; one of another type was put into the wrong file
+                        counted.dropped += events
+            if counted.dropped and not careful:
+                raise Unreadable(f"{counted.dropped} lines")
+        except Unreadable:
+            for table in tables.values():
+                self._run(f"drop table if exists {table}")
+            raise
+        self.counts.add(counted.by_type.items())
+        self.counts.dropped += counted.dropped
+        self._segments.append(self.work / f"segment-{number}.parquet")
+        self._wait()
+        self._merging = self._merger.submit(self._merge, tables, self._segments[-1])
+
+    def _read(self, table: str, name: str, file: Path, *, careful: bool) -> list[tuple[str | None, int]]:
+        """Make a table of one file; returns how many events of each type it holds: None for what is no event."""
+        try:
+            self._run(_table_of_events(table, name, file, careful=careful))
         except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
             # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
             raise Unreadable(str(error)) from None
         counted = self._rows(f"select eventType, count(*) from {table} group by all")
-        torn = sum(number for name, number in counted if name is None)  # a line that is no object comes out as nulls
-        if torn and not careful:
-            self._run(f"drop table {table}")
-            raise Unreadable(f"{torn} lines")
-        self.counts.dropped += torn
-        self.counts.add((name, number) for name, number in counted if name is not None)
-        self._segments.append(self.work / f"segment-{number}.parquet")
-        self._wait()
-        self._merging = self._merger.submit(self._merge, table, self._segments[-1])
+        return cast("list[tuple[str | None, int]]", counted)
 
-    def _merge(self, table: str, segment: Path) -> None:
+    def _merge(self, tables: dict[str, str], segment: Path) -> None:
         """Runs beside the reading of the next batch: neither keeps all cores busy."""
+        views = [
+            f"""
+            create or replace temp view {name.lower()} as
+            from {tables[name]}
+            union all
+            select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null
+            """
+            for name, payload in TASK_EVENTS.items()
+        ]
         with self._database.cursor() as cursor:
             for sql in (
-                f"create or replace temp view event as from {table}",
+                *views,
                 f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
-                """
+                f"""
                 insert into rare_event
                 select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
-                from event
+                from {tables[OTHERS]}
                 where rare is not null
                 """,
-                f"drop table {table}",
+                *(f"drop table {table}" for table in tables.values()),
             ):
                 self._rows(sql, cursor)
 
@@ -211,9 +235,9 @@ class Builder:
     def finish(self) -> dict[str, Any]:
         """Write all tables; returns the facts."""
         if not self._segments:
-            nothing = self.work / "nothing.jsonl"
-            nothing.touch()
-            self.add(nothing)
+            nothing = EventLines(self.work / "nothing")
+            with nothing.written():
+                self.add(nothing)
         self._wait()
         self._make_small_tables()
         segments = ", ".join(f"{text(segment)}" for segment in self._segments)
@@ -369,16 +393,17 @@ class Builder:
             self._running.discard(running)
 
 
-def _read(table: str, file: Path, *, careful: bool) -> str:
+def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str:
     """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
+    if name == OTHERS:
+        selected, columns = f"* exclude (sessionName), {rare_payload()} as rare", all_columns()
+    else:
+        selected, columns = f'eventType, "timestamp", {TASK_EVENTS[name]}.*', task_columns(TASK_EVENTS[name])
     return f"""
         create table {table} as
-        select
-            eventId, eventType, "timestamp", nodeId, severity, message,
-            taskDefinitionEvent as td, actorTaskDefinitionEvent as ad, taskLifecycleEvent as l, taskProfileEvents as p,
-            {rare_payload()} as rare
+        select {selected}
         from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
-            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns()})
+            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns})
         """
 
 

@@ -83,6 +83,14 @@ TASK_PAYLOADS: dict[str, Shape] = {
 }
 """The four payloads of tasks: nearly all events of a session, so each field has its type."""
 
+TASK_EVENTS = {
+    "TASK_DEFINITION_EVENT": "taskDefinitionEvent",
+    "ACTOR_TASK_DEFINITION_EVENT": "actorTaskDefinitionEvent",
+    "TASK_LIFECYCLE_EVENT": "taskLifecycleEvent",
+    "TASK_PROFILE_EVENT": "taskProfileEvents",
+}
+"""Which type of event carries which of them."""
+
 RARE_PAYLOADS: dict[str, Shape] = {
     "driverJobDefinitionEvent": {"config": {"metadata": "JSON"}},
     "driverJobLifecycleEvent": {"stateTransitions": [{}]},
@@ -122,10 +130,7 @@ RARE_PAYLOADS: dict[str, Shape] = {
 
 KNOWN_TYPES = frozenset(
     {
-        "TASK_DEFINITION_EVENT",
-        "ACTOR_TASK_DEFINITION_EVENT",
-        "TASK_LIFECYCLE_EVENT",
-        "TASK_PROFILE_EVENT",
+        *TASK_EVENTS,
         "DRIVER_JOB_DEFINITION_EVENT",
         "DRIVER_JOB_LIFECYCLE_EVENT",
         "NODE_DEFINITION_EVENT",
@@ -154,9 +159,17 @@ _ENVELOPE: dict[str, Shape] = {
 _EVENT: dict[str, Shape] = {**_ENVELOPE, **TASK_PAYLOADS, **RARE_PAYLOADS}
 
 
-def columns() -> str:
+def all_columns() -> str:
     """The columns argument of DuckDB's `read_json`."""
-    typed = {**_ENVELOPE, **TASK_PAYLOADS, **dict.fromkeys(RARE_PAYLOADS, "JSON")}
+    return _columns({**_ENVELOPE, **TASK_PAYLOADS, **dict.fromkeys(RARE_PAYLOADS, "JSON")})
+
+
+def task_columns(payload: str) -> str:
+    """The same, where all events have one payload of tasks."""
+    return _columns({"eventType": "VARCHAR", "timestamp": "VARCHAR", payload: TASK_PAYLOADS[payload]})
+
+
+def _columns(typed: dict[str, Shape]) -> str:
     return "{" + ", ".join(f"'{name}': '{_type(shape)}'" for name, shape in typed.items()) + "}"
 
 
@@ -172,7 +185,7 @@ def _type(shape: Shape) -> str:
 def meaning() -> str:
     """A digest of what is read from events and how tables are made of it: tables made by other rules are not ours."""
     texts = sorted(file.read_text() for file in resources.files("ray_history.history.sql").iterdir() if file.is_file())
-    return hashlib.blake2b("\0".join([columns(), *texts]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join([all_columns(), *texts]).encode(), digest_size=16).hexdigest()
 
 
 def rare_payload() -> str:
@@ -183,8 +196,8 @@ def rare_payload() -> str:
 # Events as bytes, for files the quick way cannot read ----------------------------------------------------------------
 
 
-def in_camel_case(event: bytes, strange: Counter[str]) -> bytes | None:
-    """The event with camelCase names; None, and counted in `strange`, if it is no event at all."""
+def in_camel_case(event: bytes, strange: Counter[str]) -> tuple[str, bytes] | None:
+    """The event's type, and itself with camelCase names; None, and counted in `strange`, if it is no event at all."""
     try:
         decoded = msgspec.json.decode(event)
     except msgspec.DecodeError:
@@ -193,10 +206,11 @@ def in_camel_case(event: bytes, strange: Counter[str]) -> bytes | None:
         strange["not a JSON object"] += 1
         return None
     renamed = cast("dict[str, Any]", _renamed(decoded, _EVENT))
-    if not isinstance(renamed.get("eventType"), str):
+    kind = renamed.get("eventType")
+    if not isinstance(kind, str):
         strange["no event type"] += 1
         return None
-    return msgspec.json.encode(renamed)
+    return kind, msgspec.json.encode(renamed)
 
 
 def _renamed(value: Any, shape: Shape) -> Any:

@@ -275,10 +275,10 @@ class _Opening:
             for batch in batches:
                 with self.indexer.turns.turn():
                     try:
-                        builder.add(batch.path)
+                        builder.add(batch.lines)
                     except Unreadable:
                         source.carefully(batch)
-                        builder.add(batch.path, careful=True)
+                        builder.add(batch.lines, careful=True)
                 self._tell(
                     files=self.progress.files + len(batch.files),
                     bytes=self.progress.bytes + batch.stored_bytes,

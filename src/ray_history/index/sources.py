@@ -1,4 +1,4 @@
-"""The event files of a session, made ready for the tables: batches of plain JSON lines on the local disk.
+"""The event files of a session, made ready for the tables: batches of JSON lines, sorted by type, on disk.
 
 Invariants:
 * files of one job and one time come together, so that most attempts of tasks are whole within a batch;
@@ -14,11 +14,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ray_history.archive.event_files import Problem, read_event_blocks, read_text
 from ray_history.archive.session_files import EventFile
 from ray_history.archive.stores import Store
+from ray_history.history.event_lines import EventLines
 from ray_history.history.events import in_camel_case
 
 _FETCHERS = 8
@@ -30,9 +30,9 @@ _UNPACKED = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some event files as one file of JSON lines."""
+    """Some event files as JSON lines."""
 
-    path: Path
+    lines: EventLines
     files: Sequence[EventFile]
 
     @property
@@ -72,7 +72,7 @@ class EventSource:
                     if number + 2 < len(planned):
                         coming.append(prepare(number + 2))
                     yield batch
-                    batch.path.unlink(missing_ok=True)
+                    batch.lines.remove()
             finally:
                 unpacker.shutdown(cancel_futures=True)
                 fetchers.shutdown(cancel_futures=True)
@@ -81,41 +81,39 @@ class EventSource:
 
     def carefully(self, batch: Batch) -> None:
         """Write the same batch again, event by event."""
-        with batch.path.open("wb") as out:
+        with batch.lines.written():
             for file in batch.files:
-                self._append_events(out, file)
+                self._append_events(batch.lines, file)
 
     def _prepare(self, number: int, files: Sequence[EventFile], fetchers: ThreadPoolExecutor) -> Batch:
-        path = self._work / f"batch-{number}.jsonl"
+        lines = EventLines(self._work / f"batch-{number}")
         bodies = [
             fetchers.submit(self._store.get, file.stored.key) if file.stored.size <= _WHOLE else None for file in files
         ]
-        with path.open("wb", buffering=1 << 20) as out:
+        with lines.written():
             for file, body in zip(files, bodies, strict=True):
                 chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
-                if not self._append_text(out, file, chunks):
-                    self._append_events(out, file)
-        return Batch(path, files)
+                if not self._append_text(lines, file, chunks):
+                    self._append_events(lines, file)
+        return Batch(lines, files)
 
-    def _append_text(self, out: BinaryIO, file: EventFile, chunks: Iterable[bytes]) -> bool:
-        """Unpack the file to the end of `out`; False, with `out` as before, if it is not plainly lines of objects."""
-        begin, found = out.tell(), list[Problem]()
+    def _append_text(self, lines: EventLines, file: EventFile, chunks: Iterable[bytes]) -> bool:
+        """Unpack the file into `lines`; False, with `lines` as before, if it is not plainly lines of objects."""
+        before, found = lines.position(), list[Problem]()
         pieces = read_text(chunks, file=file.stored.key, problems=found)
-        last = next(pieces, b"")
-        if last and not last.startswith(b"{"):
+        first = next(pieces, b"")
+        if first and not first.startswith(b"{"):
             return False
-        out.write(last)
-        for last in pieces:
-            out.write(last)
+        lines.add(first)
+        for piece in pieces:
+            lines.add(piece)
         if found:
-            out.seek(begin)
-            out.truncate()
+            lines.rewind(before)
             return False
-        if last and not last.endswith(b"\n"):
-            out.write(b"\n")
+        lines.end_file()
         return True
 
-    def _append_events(self, out: BinaryIO, file: EventFile) -> None:
+    def _append_events(self, lines: EventLines, file: EventFile) -> None:
         key = file.stored.key
         problems = self._problems[key] = []  # anew, if the file is read a second time
         strange = self._strange[key] = Counter()
@@ -123,7 +121,7 @@ class EventSource:
             for event in block:
                 renamed = in_camel_case(event, strange)
                 if renamed is not None:
-                    out.write(renamed + b"\n")
+                    lines.put(*renamed)
 
 
 def _in_batches(files: Iterable[EventFile], batch_bytes: int) -> Iterator[list[EventFile]]:

@@ -1,7 +1,52 @@
 -- tasks: one row per attempt of a task, from one batch of events. Four kinds of events tell of it, from the owner's and the
 -- executor's node, in any order and any number of times. Every column is merged by min, max or union, so that merging
 -- rows again (merged_tasks.sql) gives the same as reading all events at once.
-with definition as (
+with told_definition as (
+    select
+        taskId as task_id,
+        coalesce(taskAttempt, 0) as attempt_number,
+        jobId as job_id,
+        coalesce(said(taskType), implied_type(hex_any(taskId, 24))) as type,
+        taskName as name,
+        function_name(taskFunc) as func_or_class_name,
+        language as language,
+        requiredResources as required_resources,
+        said(parentTaskId) as parent_task_id,
+        said(placementGroupId) as placement_group_id,
+        null as actor_id,
+        serializedRuntimeEnv as runtime_env,
+        callSite as call_site,
+        labelSelector as label_selector,
+        fallbackStrategy as fallback_strategy
+    from task_definition_event
+    where taskId <> ''
+    union all
+    select
+        taskId,
+        coalesce(taskAttempt, 0),
+        jobId,
+        'ACTOR_TASK',
+        actorTaskName,
+        function_name(actorFunc),
+        language,
+        requiredResources,
+        said(parentTaskId),
+        said(placementGroupId),
+        said(actorId),
+        serializedRuntimeEnv,
+        callSite,
+        labelSelector,
+        fallbackStrategy
+    from actor_task_definition_event
+    where taskId <> ''
+),
+-- Nearly all attempts have one event of this kind: those pass as they are, which costs a third of aggregating them.
+defined_twice as (
+    select task_id, attempt_number from told_definition group by all having count(*) > 1
+),
+definition as (
+    from told_definition anti join defined_twice using (task_id, attempt_number)
+    union all by name
     select
         task_id,
         attempt_number,
@@ -18,46 +63,7 @@ with definition as (
         max(call_site) as call_site,
         max(label_selector) as label_selector,
         max(fallback_strategy) as fallback_strategy
-    from (
-        select
-            td.taskId as task_id,
-            td.taskAttempt as attempt_number,
-            td.jobId as job_id,
-            coalesce(said(td.taskType), implied_type(hex_any(td.taskId, 24))) as type,
-            td.taskName as name,
-            function_name(td.taskFunc) as func_or_class_name,
-            td.language as language,
-            td.requiredResources as required_resources,
-            said(td.parentTaskId) as parent_task_id,
-            said(td.placementGroupId) as placement_group_id,
-            null as actor_id,
-            td.serializedRuntimeEnv as runtime_env,
-            td.callSite as call_site,
-            td.labelSelector as label_selector,
-            td.fallbackStrategy as fallback_strategy
-        from event
-        where td is not null
-        union all
-        select
-            ad.taskId,
-            ad.taskAttempt,
-            ad.jobId,
-            'ACTOR_TASK',
-            ad.actorTaskName,
-            function_name(ad.actorFunc),
-            ad.language,
-            ad.requiredResources,
-            said(ad.parentTaskId),
-            said(ad.placementGroupId),
-            said(ad.actorId),
-            ad.serializedRuntimeEnv,
-            ad.callSite,
-            ad.labelSelector,
-            ad.fallbackStrategy
-        from event
-        where ad is not null
-    )
-    where task_id <> ''
+    from told_definition semi join defined_twice using (task_id, attempt_number)
     group by all
 ),
 -- When each state was entered first, whoever saw it.
@@ -81,57 +87,82 @@ transitions as (
     from (
         select task_id, attempt_number, step.state as state, instant(step."timestamp") as at_ns
         from (
-            select l.taskId as task_id, l.taskAttempt as attempt_number, unnest(l.stateTransitions) as step
-            from event
-            where l is not null
+            select taskId as task_id, coalesce(taskAttempt, 0) as attempt_number, unnest(stateTransitions) as step
+            from task_lifecycle_event
         )
     )
     where task_id <> ''
     group by all
 ),
--- Where it ran, what it wrote, why it failed. File and start of the logs come with RUNNING, the ends in a later event.
+-- Where it ran and what it wrote. File and start of the logs come with RUNNING, the ends in a later event.
 life as (
     select
-        l.taskId as task_id,
-        l.taskAttempt as attempt_number,
-        max(l.jobId) as life_job_id,
-        max(said(l.nodeId)) as node_id,
-        max(said(l.workerId)) as worker_id,
-        max(nullif(l.workerPid, 0)) as worker_pid,
-        max(l.actorReprName) as actor_repr_name,
-        max(said(l.taskLogInfo.stdoutFile)) as stdout_file,
-        max(said(l.taskLogInfo.stderrFile)) as stderr_file,
-        max(case when l.taskLogInfo.stdoutFile <> '' then l.taskLogInfo.stdoutStart end) as stdout_start,
-        max(nullif(l.taskLogInfo.stdoutEnd, 0)) as stdout_end,
-        max(case when l.taskLogInfo.stderrFile <> '' then l.taskLogInfo.stderrStart end) as stderr_start,
-        max(nullif(l.taskLogInfo.stderrEnd, 0)) as stderr_end,
-        max({
-            'at_ns': instant("timestamp"),
-            'type': l.rayErrorInfo.errorType,
-            'message': regexp_replace(l.rayErrorInfo.errorMessage, '\x1b[^m]*m', '', 'g')
-        }) filter (l.rayErrorInfo is not null) as error,
-        max({'at_ns': instant("timestamp"), 'paused': l.isDebuggerPaused})
-            filter (l.isDebuggerPaused is not null) as debugger
-    from event
-    where l.taskId <> ''
+        taskId as task_id,
+        coalesce(taskAttempt, 0) as attempt_number,
+        max(jobId) as life_job_id,
+        max(said(nodeId)) as node_id,
+        max(said(workerId)) as worker_id,
+        max(nullif(workerPid, 0)) as worker_pid,
+        max(actorReprName) as actor_repr_name,
+        max(said(taskLogInfo.stdoutFile)) as stdout_file,
+        max(said(taskLogInfo.stderrFile)) as stderr_file,
+        max(case when taskLogInfo.stdoutFile <> '' then taskLogInfo.stdoutStart end) as stdout_start,
+        max(nullif(taskLogInfo.stdoutEnd, 0)) as stdout_end,
+        max(case when taskLogInfo.stderrFile <> '' then taskLogInfo.stderrStart end) as stderr_start,
+        max(nullif(taskLogInfo.stderrEnd, 0)) as stderr_end
+    from task_lifecycle_event
+    where taskId <> ''
     group by all
 ),
-profile as (
+-- Why it failed. Few attempts have any of this.
+mishap as (
     select
-        p.taskId as task_id,
-        p.attemptNumber as attempt_number,
-        max(p.jobId) as profile_job_id,
-        max(said(p.profileEvents.componentType)) as component_type,
-        max(said(p.profileEvents.componentId)) as component_id,
-        max(said(p.profileEvents.nodeIpAddress)) as node_ip_address,
-        flatten(list(p.profileEvents.events)) as spans
-    from event
-    where p.taskId <> ''
+        taskId as task_id,
+        coalesce(taskAttempt, 0) as attempt_number,
+        max({
+            'at_ns': instant("timestamp"),
+            'type': rayErrorInfo.errorType,
+            'message': regexp_replace(rayErrorInfo.errorMessage, '\x1b[^m]*m', '', 'g')
+        }) filter (rayErrorInfo is not null) as error,
+        max({'at_ns': instant("timestamp"), 'paused': isDebuggerPaused})
+            filter (isDebuggerPaused is not null) as debugger
+    from task_lifecycle_event
+    where taskId <> '' and (rayErrorInfo is not null or isDebuggerPaused is not null)
+    group by all
+),
+-- What it spent its time on.
+told_profile as (
+    select
+        taskId as task_id,
+        coalesce(attemptNumber, 0) as attempt_number,
+        jobId as profile_job_id,
+        said(profileEvents.componentType) as component_type,
+        said(profileEvents.componentId) as component_id,
+        said(profileEvents.nodeIpAddress) as node_ip_address,
+        profileEvents.events as spans
+    from task_profile_event
+    where taskId <> ''
+),
+profiled_twice as (
+    select task_id, attempt_number from told_profile group by all having count(*) > 1
+),
+profile as (
+    from told_profile anti join profiled_twice using (task_id, attempt_number)
+    union all by name
+    select
+        task_id,
+        attempt_number,
+        max(profile_job_id) as profile_job_id,
+        max(component_type) as component_type,
+        max(component_id) as component_id,
+        max(node_ip_address) as node_ip_address,
+        flatten(list(spans)) as spans
+    from told_profile semi join profiled_twice using (task_id, attempt_number)
     group by all
 )
 select
     hex_any(task_id, 24) as task_id,
-    coalesce(attempt_number, 0) as attempt_number,
+    attempt_number,
     hex_id(coalesce(said(job_id), said(life_job_id), said(profile_job_id)), 4) as job_id,
     type,
     name,
@@ -145,7 +176,19 @@ select
     call_site,
     label_selector::varchar as label_selector,
     ray_fallback(fallback_strategy::varchar) as fallback_strategy,
-    transitions.* exclude (task_id, attempt_number),
+    pending_args_avail_ns,
+    pending_node_assignment_ns,
+    pending_obj_store_mem_avail_ns,
+    pending_args_fetch_ns,
+    submitted_to_worker_ns,
+    pending_actor_task_args_fetch_ns,
+    pending_actor_task_ordering_ns,
+    getting_and_pinning_args_ns,
+    running_ns,
+    running_in_ray_get_ns,
+    running_in_ray_wait_ns,
+    finished_ns,
+    failed_ns,
     hex_id(node_id, 28) as node_id,
     hex_id(worker_id, 28) as worker_id,
     worker_pid,
@@ -163,6 +206,9 @@ select
     node_ip_address,
     spans
 from definition
-full join transitions using (task_id, attempt_number)
-full join life using (task_id, attempt_number)
+full join (
+    from life
+    left join transitions using (task_id, attempt_number)
+    left join mishap using (task_id, attempt_number)
+) as lifecycle using (task_id, attempt_number)
 full join profile using (task_id, attempt_number)
