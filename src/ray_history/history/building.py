@@ -177,6 +177,14 @@ class Builder:
             raise
         self.counts.add(counted.by_type.items())
         self.counts.dropped += counted.dropped
+        self._run(
+            f"""
+            insert into rare_event
+            select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
+            from {tables[OTHERS]}
+            where rare is not null
+            """
+        )
         self._segments.append(self.work / f"segment-{number}.parquet")
         self._wait()
         self._merging = self._merger.submit(self._merge, tables, self._segments[-1])
@@ -206,12 +214,6 @@ class Builder:
             for sql in (
                 *views,
                 f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
-                f"""
-                insert into rare_event
-                select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
-                from {tables[OTHERS]}
-                where rare is not null
-                """,
                 *(f"drop table {table}" for table in tables.values()),
             ):
                 self._rows(sql, cursor)
@@ -238,15 +240,16 @@ class Builder:
             nothing = EventLines(self.work / "nothing")
             with nothing.written():
                 self.add(nothing)
-        self._wait()
         self._make_small_tables()
+        others = self._merger.submit(self._make_other_tables)
+        self._wait()
         segments = ", ".join(f"{text(segment)}" for segment in self._segments)
         self._run(f"create view segment as from read_parquet([{segments}])")
         if self._base is None:
             self._make_tasks()
         else:
             self._extend_tasks(self._base)
-        self._wait()
+        others.result()
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
@@ -276,7 +279,6 @@ class Builder:
         self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
         for name in ("workers", "jobs"):  # judging tasks needs these
             self._make_small_table(name)
-        self._merging = self._merger.submit(self._make_other_tables)
         self._run(
             """
             create temp table dead_worker as

@@ -31,7 +31,7 @@ _HASHED_AT_ONCE = 4
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet\Z", max_length=200)]
-_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class Damaged(ValueError):
@@ -60,7 +60,7 @@ class IndexFile(msgspec.Struct, frozen=True):
     name: _Name
     size: _Natural
     digest: _Digest
-    """Hex BLAKE2b of the content, 16 bytes."""
+    """Hex SHA-256 of the content: with today's processors the quickest of the good ones."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +113,9 @@ def decode(body: bytes) -> Manifest:
     return manifest
 
 
-def new_digest() -> hashlib.blake2b:
+def new_digest() -> hashlib._Hash:
     """What `IndexFile.digest` is made with."""
-    return hashlib.blake2b(digest_size=16)
+    return hashlib.sha256()
 
 
 def describe_file(path: Path) -> IndexFile:

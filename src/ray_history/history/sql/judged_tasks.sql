@@ -1,6 +1,9 @@
 -- Merged rows (`part`) with a judgement: the state, what Ray's control plane decided without an event, what is missing.
 with sorted as (
-    select * exclude (spans), list_sort(list_distinct(spans)) as spans
+    select
+        * exclude (spans),
+        -- Spans that came twice end at the same time, which few do: the rest need not be compared.
+        list_sort(case when list_unique([span.endTime for span in spans]) < len(spans) then list_distinct(spans) else spans end) as spans
     from part
 ),
 known as (
