@@ -140,7 +140,7 @@ def _queries(archive: Path) -> None:
             "summary by function": lambda: tables.rows(
                 f"select coalesce(name, func_or_class_name), type, state, count(*) from {tasks} group by all"
             ),
-            "one task by id": lambda: tables.rows(f"select {detailed} from {tasks} where task_id = ?", one),
+            "one task by id": lambda: tables.rows(f"select {detailed} from {tables.task(*one)} where task_id = ?", one),
             "states at a moment": lambda: tables.rows(f"select state, count(*) from {then} group by all"),
         }
         for name, ask in asked.items():

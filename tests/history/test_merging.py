@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ray_history.history.tables import View
 from tests.captured import captured
 from tests.history.rebuilt import (
     ACTOR,
@@ -35,6 +36,7 @@ from tests.history.rebuilt import (
     lifecycle,
     node,
     node_life,
+    ns,
     polled,
     profile,
     rebuild,
@@ -248,6 +250,16 @@ def test_so_it_is_with_parts_of_a_real_session(seed: int, size: int) -> None:
         assert_same(at_once, base)
 
 
+def assert_found_one_by_one(built: Rebuilt) -> None:
+    tables = built.tables
+    for (one,) in tables.rows("select distinct task_id from observed_tasks"):
+        for view in (View(), View(at=ns(3)), View(closed_at=ns(9))):
+            of = "select to_json(t)::varchar from {} as t where task_id = ? order by all"
+            assert tables.rows(of.format(tables.task(one.upper(), view)), [one]) == tables.rows(
+                of.format(tables.source("tasks", view)), [one]
+            )
+
+
 def test_a_few_new_events_leave_the_old_rows_where_they_are(tmp_path: Path) -> None:
     old = [
         told for n in range(60) for told in (task(task_id(n)), lifecycle(task_id(n), ("RUNNING", 1), ("FINISHED", 2)))
@@ -261,6 +273,7 @@ def test_a_few_new_events_leave_the_old_rows_where_they_are(tmp_path: Path) -> N
         assert (extended.directory / "tasks_delta.parquet").exists()
         assert (extended.directory / "tasks.parquet").samefile(first.directory / "tasks.parquet")
         assert_same(rebuild(tmp_path, told), extended)
+        assert_found_one_by_one(extended)
 
 
 def test_many_new_events_have_all_rows_written_anew(tmp_path: Path) -> None:
@@ -268,6 +281,13 @@ def test_many_new_events_have_all_rows_written_anew(tmp_path: Path) -> None:
     extended = rebuild(tmp_path, new, base=rebuild(tmp_path, old))
     assert not (extended.directory / "tasks_delta.parquet").exists()
     assert_same(rebuild(tmp_path, old + new), extended)
+    assert_found_one_by_one(extended)
+
+
+def test_a_task_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
+    built = rebuild(tmp_path, [task(task_id(1))])
+    assert built.tables.rows(f"from {built.tables.task(task_id(2))}") == []
+    assert len(built.tables.rows(f"from {built.tables.task(task_id(1))}")) == 1
 
 
 def test_what_a_profile_implied_is_taken_back_when_the_definition_comes(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class Tables:
         for view, file in (("rare_event", "rare_events"), ("document", "documents")):
             self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
         self._directory = directory
+        self._places = f"read_parquet({text(directory / 'task_places.parquet')})"
         define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
@@ -75,15 +76,22 @@ class Tables:
         if table == "spans":
             return f"(with task as (from {self.source('tasks', view)}) {query('spans')})"
         if table == "tasks":
-            rows = "(from observed_tasks where is_listed)" if view.at is None else _tasks_at(view.at)
-        elif view.at is None:
+            return self._tasks("observed_tasks", view)
+        if view.at is None:
             rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
         else:
             self._define_nodes()
             rows = f"({query_at(table, view.at)})"
-        if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
-            return f"(from {rows})"
-        return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+        return _closed(table, rows, view)
+
+    def task(self, task_id: str, view: View = LAST) -> str:
+        """SQL: some rows of tasks, among them all attempts of that one, in whatever case: quickly found."""
+        found = self.rows(f"select place from {self._places} where task = md5_number_lower(lower(?))", [task_id])
+        return self._tasks(f"({observed_tasks(self._directory, [place for (place,) in found])})", view)
+
+    def _tasks(self, observed: str, view: View) -> str:
+        listed = f"(from {observed} where is_listed)"
+        return _closed("tasks", listed if view.at is None else _tasks_at(listed, view.at), view)
 
     def _define_nodes(self) -> None:
         """What other small tables look up; only when a moment is asked for: it takes as long as all else of opening."""
@@ -119,7 +127,13 @@ class Tables:
         self._database.close()
 
 
-def _tasks_at(moment: int) -> str:
+def _closed(table: str, rows: str, view: View) -> str:
+    if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
+        return f"(from {rows})"
+    return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+
+
+def _tasks_at(listed: str, moment: int) -> str:
     """Tasks as they were known at a moment: what came later has not happened yet."""
     reached = ", ".join(f"case when {name} <= {moment} then {name} end as {name}" for name in _STATES)
     return f"""(
@@ -134,6 +148,6 @@ def _tasks_at(moment: int) -> str:
             case when failed_ns is not null then error_message end as error_message,
             list_filter(spans, lambda span: span.endTime <= {moment}) as spans
         )
-        from (select * replace ({reached}) from observed_tasks where is_listed)
+        from (select * replace ({reached}) from {listed})
         where coalesce({", ".join(_STATES)}) is not null
     )"""

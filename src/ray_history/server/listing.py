@@ -93,10 +93,10 @@ def list_rows(asked: Asked, table: str) -> Response:
     offset = integer(query, "offset", 0, least=0)
     integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
     detail = boolean(query, "detail", default=False)
-    rows = tables.source(table, asked.view)
+    asked_for = filters(query, ALIASES)
+    rows = _source(asked, table, asked_for)
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where not is_driver)"
-    asked_for = filters(query, ALIASES)
     where, values = conditions(listing, asked_for)
     total, filtered = _counted(asked, rows, listing, asked_for)
     suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
@@ -125,6 +125,14 @@ def list_rows(asked: Asked, table: str) -> Response:
         yield tail.encode()
 
     return StreamingResponse(parts(), media_type=JSON)
+
+
+def _source(asked: Asked, table: str, asked_for: list[Filter]) -> str:
+    """SQL: the rows of a table, as far as they can match."""
+    for each in asked_for:
+        if table == "tasks" and each.key == "task_id" and each.predicate == "=":
+            return asked.tables.task(each.value, asked.view)
+    return asked.tables.source(table, asked.view)
 
 
 def _counted(asked: Asked, rows: str, listing: Listing, asked_for: list[Filter]) -> tuple[int, int]:

@@ -145,7 +145,8 @@ def _task_target(asked: Asked, task: str, attempt: int, suffix: str) -> Target:
     columns = (
         f"attempt_number, state, node_id, worker_id, actor_id, std{suffix}_file, std{suffix}_start, std{suffix}_end"
     )
-    attempts = {row[0]: row[1:] for row in _rows(asked, columns, "tasks", "task_id = ?", [task])}
+    rows = asked.tables.rows(f"select {columns} from {asked.tables.task(task, asked.view)} where task_id = ?", [task])
+    attempts = {row[0]: row[1:] for row in rows}
     if not attempts:
         raise Refused(404, f"Could not find log file for task: {task}; /api/v0/tasks lists the tasks")
     if attempt not in attempts:
