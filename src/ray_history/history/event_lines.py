@@ -17,8 +17,10 @@ OTHERS = "OTHERS"
 """The file of all types that have none of their own."""
 FILES = (*TASK_EVENTS, OTHERS)
 
-_PLACE = {name.encode(): place for place, name in enumerate(FILES)}
-_REST = len(TASK_EVENTS)
+_PLACES = {name: place for place, name in enumerate(TASK_EVENTS)}
+_MARK = 7
+"""Bytes of a type that tell it from the others, for a first look."""
+_MARKS = {name[:_MARK].encode(): place for name, place in _PLACES.items()}
 _KEY, _TIGHT_KEY = b'"eventType": "', b'"eventType":"'
 _BLOCK = 1 << 20
 """Text is sorted in blocks of about this size, which stay in the processor's cache meanwhile."""
@@ -56,7 +58,7 @@ class EventLines:
 
     def put(self, kind: str, event: bytes) -> None:
         """One event whose type is known."""
-        self._out[_PLACE.get(kind.encode(), _REST)].write(event + b"\n")
+        self._out[_PLACES.get(kind, -1)].write(event + b"\n")
 
     def position(self) -> list[int]:
         """Where the files end now, between two files of events."""
@@ -81,12 +83,13 @@ class EventLines:
         if not text:
             return
         key = _KEY if _KEY in text[:_BLOCK] else _TIGHT_KEY
-        length, place = len(key), _PLACE.get
-        by_place: list[list[bytes]] = [[] for _ in FILES]
+        length, sorted_lines = len(key), [list[bytes]() for _ in FILES]
+        keep = {mark: sorted_lines[place].append for mark, place in _MARKS.items()}.get
+        keep_other = sorted_lines[-1].append
         for line in text.removesuffix(b"\n").split(b"\n"):
             begin = line.find(key) + length
-            by_place[place(line[begin : line.find(b'"', begin)], _REST)].append(line)
-        for out, lines in zip(self._out, by_place, strict=True):
+            keep(line[begin : begin + _MARK], keep_other)(line)
+        for out, lines in zip(self._out, sorted_lines, strict=True):
             if lines:
                 lines.append(b"")  # the last one has an end, too
                 out.write(b"\n".join(lines))
