@@ -183,14 +183,17 @@ def _largest_first(files: Iterable[IndexFile]) -> list[IndexFile]:
 
 
 def _verified(chunks: Iterable[bytes], file: IndexFile, where: str) -> Iterator[bytes]:
-    """The chunks as they come; Damaged at the latest after the last one unless they are the file's content."""
+    """The chunks as they come; Damaged at the latest after the last one unless they are the file's content. A chunk is
+    looked at while the caller takes it on its way."""
     digest, size = new_digest(), 0
-    for chunk in chunks:
-        digest.update(chunk)
-        size += len(chunk)
-        if size > file.size:
-            break
-        yield chunk
+    with ThreadPoolExecutor(1, thread_name_prefix="digest") as thread:
+        for chunk in chunks:
+            looking = thread.submit(digest.update, chunk)
+            size += len(chunk)
+            if size > file.size:
+                break
+            yield chunk
+            looking.result()
     if size != file.size:
         raise Damaged(f"{where} does not have {file.size} bytes")
     if digest.hexdigest() != file.digest:
