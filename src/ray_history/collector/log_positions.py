@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -169,6 +170,7 @@ class Positions:
 
     def __init__(self, state_file: Path, session: str, node: str) -> None:
         self._file = state_file
+        self.node = node
         self.lost = ""
         """Why nothing was remembered; empty when something was."""
         state = self._load(session, node)
@@ -195,6 +197,11 @@ class Positions:
         self.known_sequence = 0 if self.lost else self.next_sequence
         """Bundles from here on were put and not remembered."""
         self.next_generation = self._state.next_generation
+
+    @property
+    def identities(self) -> AbstractSet[Identity]:
+        """All files that are followed."""
+        return self.files.keys() | self.gone.keys()
 
     def streams(self) -> list[Stream]:
         return [stream for holder in self.holders() for stream in holder.streams]
