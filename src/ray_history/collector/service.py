@@ -26,7 +26,7 @@ from .destination import Destination
 from .event_shipping import EventShipper
 from .intake import GroupCommit, Intake
 from .ledger import Ledger
-from .log_sessions import SessionLogs
+from .logs import SessionLogs
 from .pages import pages
 from .polling import Poller
 from .ray_node import RayNode

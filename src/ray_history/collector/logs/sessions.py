@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from ..archive.errors import ArchiveError
-from .destination import Destination
-from .ledger import Ledger
-from .log_shipping import LogShipper
-from .log_tree import Identity
-from .ray_node import RayNode, RaySession
-from .settings import CollectorSettings
+from ...archive.errors import ArchiveError
+from ..destination import Destination
+from ..ledger import Ledger
+from ..ray_node import RayNode, RaySession
+from ..settings import CollectorSettings
+from .shipping import LogShipper
+from .tree import Identity
 
 journal = logging.getLogger(__name__)
 

@@ -1,12 +1,4 @@
-"""Brings the log files of one node to the archive while they are written, so that nothing is lost with the node.
-
-Every interval the bytes appended to any file go out as one bundle of tails. A file that was rotated or moved is stored
-whole under its new name, all files are at the end; bundles whose bytes stand in whole objects are deleted. What stands
-in the archive is never destroyed by what happens on the disk: see `log_wholes` for what is kept where.
-
-The parts: `log_tree` (the disk), `log_following` (what happened there), `log_positions` (the state file), `log_bundles`
-and `log_objects` (the archive), `log_wholes` (storing without destroying), `log_recovery` (after a start).
-"""
+"""Brings the log files of one node in one session to the archive: new bytes as tails, whole files when they end."""
 
 from __future__ import annotations
 
@@ -17,15 +9,15 @@ from dataclasses import dataclass
 from os.path import basename
 from pathlib import Path
 
-from ..archive.errors import ArchiveError
-from .destination import Destination
-from .log_bundles import Bundles
-from .log_following import Follower, ScanResult, Strangers
-from .log_objects import Interrupted, Objects
-from .log_positions import Counters, Followed, Mark, Positions, Stream
-from .log_recovery import Recovery
-from .log_tree import Descriptors, Identity, Vanished, read_at
-from .log_wholes import Outcome, Wholes
+from ...archive.errors import ArchiveError
+from ..destination import Destination
+from .bundles import Bundles
+from .following import Follower, ScanResult, Strangers
+from .objects import Interrupted, Objects
+from .positions import Counters, Followed, Mark, Positions, Stream
+from .recovery import Recovery
+from .tree import Descriptors, Identity, Vanished, read_at
+from .wholes import Outcome, Wholes
 
 BUNDLE_BYTES = 8 * 1024 * 1024
 """Log bytes in one bundle: all that is held in memory of them."""

@@ -12,9 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from .log_objects import Objects
-from .log_positions import Followed, Former, Mark, Positions
-from .log_tree import Descriptors, Found, Identity, Vanished, read_at, walk
+from .objects import Objects
+from .positions import Followed, Former, Mark, Positions
+from .tree import Descriptors, Found, Identity, Vanished, read_at, walk
 
 Strangers = Callable[[AbstractSet[Identity]], AbstractSet[Identity]]
 """Which of the files that were not seen before are this node's; asked after all of them were seen."""

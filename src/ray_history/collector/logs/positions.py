@@ -2,7 +2,7 @@
 
 Invariants:
 * Positions move only after the store confirmed the bytes. The file is written after that, so it may be behind the
-  archive and never ahead of it; `log_recovery` catches up, also from an old copy or from none.
+  archive and never ahead of it; `recovery` catches up, also from an old copy or from none.
 * A file is its device and inode, and the bytes at its begin and before the last position (`Mark`): another file that
   got the same inode number, or the same file written anew, does not have them.
 * The state file is replaced as a whole, synced, only when something changed.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from .log_tree import Identity, read_at
+from .tree import Identity, read_at
 
 HEAD, EDGE = 1024, 256
 """Bytes that are compared to know a file again: at its begin, and before the position."""
