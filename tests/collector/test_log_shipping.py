@@ -274,6 +274,19 @@ def test_a_file_that_differs_only_behind_its_first_kilobyte_is_noticed_too(node:
     assert kept(node, "a.log") == [banner + b"first life\n" * 30]
 
 
+def test_what_was_stored_keeps_its_name_when_another_file_gets_its_inode_number(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.write("raylet.out", b"the first\n")
+    node.interval()
+    node.shipper.close()  # nothing keeps the number in use
+    (node.logs / "raylet.out").unlink()
+    node.write("other.log", b"the second, which is longer\n")
+    node.start()
+    node.finish()
+    stored = {name.partition(".until-")[0]: data for name, data in node.archived().items()}
+    assert stored == {"raylet.out": b"the first\n", "other.log": b"the second, which is longer\n"}
+
+
 def test_an_inode_number_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     node = Node(tmp_path, open_files=1)
     node.write("a.log", b"first " * 10)

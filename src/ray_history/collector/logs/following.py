@@ -85,7 +85,7 @@ class Follower:
             counters.bytes_written += size
         else:  # its growth was counted, not that it began anew
             counters.bytes_written += file.stored + max(0, size - file.size)
-        self._bury(file)
+        self._bury(file, file.stored_as)  # a name that it has since may be that of the other bytes
         file.streams, file.whole, file.mark = [], None, Mark()
         file.born, file.size = file.name, size
         self.unsent.add(file)
@@ -151,7 +151,7 @@ class Follower:
             descriptor = self._descriptors.known(identity)
             if descriptor is None:
                 positions.counters.bytes_lost += max(0, file.size - file.stored)
-                self._bury(file)
+                self._bury(file, file.name)
             else:
                 status = os.fstat(descriptor)
                 if status.st_nlink and identity not in missed_before and file.name not in taken:
@@ -164,11 +164,11 @@ class Follower:
                 self.unsent.add(file)
             del positions.files[identity]
 
-    def _bury(self, file: Followed) -> None:
+    def _bury(self, file: Followed, name: str) -> None:
         self._lines.pop(file.identity, None)
         if not file.reach:
             return
-        former = Former(file.name, file.mtime_ns, file.streams, file.whole)
+        former = Former(name, file.mtime_ns, file.streams, file.whole)
         self._positions.formers.append(former)
         if file.whole is not None:
             there = self._objects.standing.get(file.whole.name)

@@ -111,10 +111,19 @@ class Followed(msgspec.Struct, omit_defaults=True, eq=False):
     @property
     def is_settled(self) -> bool:
         """It was renamed since it was stored, shipped or first seen, and stands nowhere whole under its name."""
-        if self.whole is not None:
-            return self.whole.name != self.name and self.size > 0
-        shipped_as = next((stream.path for stream in reversed(self.streams) if stream.sent), self.born)
+        shipped_as = self.whole.name if self.whole is not None else self._sent_as or self.born
         return shipped_as != self.name and self.size > 0
+
+    @property
+    def stored_as(self) -> str:
+        """The name that its newest bytes in the archive have there."""
+        if self.whole is not None and self.whole.size >= max((stream.sent for stream in self.streams), default=0):
+            return self.whole.name
+        return self._sent_as or self.name
+
+    @property
+    def _sent_as(self) -> str:
+        return next((stream.path for stream in reversed(self.streams) if stream.sent), "")
 
     def covered_by(self, whole: Whole) -> None:
         """Bundles are not needed for bytes that stand in this object now."""
