@@ -20,7 +20,7 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.interface import chunks_of
 from ray_history.collector.destination import Destination
-from ray_history.collector.log_shipping import LogShipper
+from ray_history.collector.logs.shipping import LogShipper
 
 SESSION = "session_2026-01-11_19-38-40_146706_1"
 NODE = "a" * 56

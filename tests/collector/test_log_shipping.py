@@ -25,10 +25,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores.interface import chunks_of
-from ray_history.collector import log_bundles, log_shipping, log_wholes
 from ray_history.collector.destination import Destination
-from ray_history.collector.log_shipping import LogShipper
-from ray_history.collector.log_tree import Descriptors
+from ray_history.collector.logs import bundles, shipping, wholes
+from ray_history.collector.logs.shipping import LogShipper
+from ray_history.collector.logs.tree import Descriptors
 from tests.collector.log_archive import CLUSTER, NODE, SESSION, Node, log_lines
 
 MIB = 1024 * 1024
@@ -85,7 +85,7 @@ def test_a_scan_tells_what_is_pending_and_counts_lines_with_bounded_work(node: N
     node.write("a.log", b"four\n")
     found = node.shipper.scan()
     assert (found.pending_bytes, found.pending_lines) == (5, 1)
-    node.write("flood.log", b"." * (log_shipping.COUNT_BYTES + 1_000_000))
+    node.write("flood.log", b"." * (shipping.COUNT_BYTES + 1_000_000))
     assert 10_000 <= node.shipper.scan().pending_lines <= 10_001
 
 
@@ -274,6 +274,19 @@ def test_a_file_that_differs_only_behind_its_first_kilobyte_is_noticed_too(node:
     assert kept(node, "a.log") == [banner + b"first life\n" * 30]
 
 
+def test_what_was_stored_keeps_its_name_when_another_file_gets_its_inode_number(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.write("raylet.out", b"the first\n")
+    node.interval()
+    node.shipper.close()  # nothing keeps the number in use
+    (node.logs / "raylet.out").unlink()
+    node.write("other.log", b"the second, which is longer\n")
+    node.start()
+    node.finish()
+    stored = {name.partition(".until-")[0]: data for name, data in node.archived().items()}
+    assert stored == {"raylet.out": b"the first\n", "other.log": b"the second, which is longer\n"}
+
+
 def test_an_inode_number_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     node = Node(tmp_path, open_files=1)
     node.write("a.log", b"first " * 10)
@@ -453,7 +466,7 @@ def test_at_the_end_the_archive_has_the_files_and_no_bundles(node: Node) -> None
 
 
 def test_what_people_look_for_goes_first_and_large_files_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_shipping, "_LARGE", 5000)
+    monkeypatch.setattr(shipping, "_LARGE", 5000)
     sizes = {
         "raylet.out": 9000,
         "worker-1.out": 300,
@@ -466,7 +479,7 @@ def test_what_people_look_for_goes_first_and_large_files_last(node: Node, monkey
         node.write(name, log_lines(1, size))
     order: list[str] = []
     node.store.fails = lambda operation, key: operation == "put_stream" and bool(order.append(key.rpartition("/")[2]))
-    monkeypatch.setattr("ray_history.collector.log_wholes.PARALLEL", 1)
+    monkeypatch.setattr("ray_history.collector.logs.wholes.PARALLEL", 1)
     node.finish()
     assert order == [
         "job-driver-1.log",
@@ -638,8 +651,8 @@ def test_uploads_stay_near_the_bytes_that_were_written(node: Node) -> None:
 
 
 def test_a_session_of_weeks_has_few_bundles_and_every_byte(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_bundles.Bundles, "many", 8)
-    monkeypatch.setattr(log_bundles.Bundles, "grace", 0.0)
+    monkeypatch.setattr(bundles.Bundles, "many", 8)
+    monkeypatch.setattr(bundles.Bundles, "grace", 0.0)
     written = {"raylet.out": b"", "worker-1.err": b""}
     most = 0
     for number in range(300):
@@ -662,7 +675,7 @@ def test_a_session_of_weeks_has_few_bundles_and_every_byte(node: Node, monkeypat
 def test_bundles_that_were_put_together_can_still_be_read_for_a_while(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_bundles.Bundles, "many", 4)
+    monkeypatch.setattr(bundles.Bundles, "many", 4)
     for number in range(4):
         node.write("raylet.out", b"line %d\n" % number)
         node.shipper.scan()
@@ -671,7 +684,7 @@ def test_bundles_that_were_put_together_can_still_be_read_for_a_while(
     node.shipper.ship_settled()
     assert node.bundles()[:4] == before
     assert len(node.bundles()) == 5
-    monkeypatch.setattr(log_bundles.Bundles, "grace", 0.0)
+    monkeypatch.setattr(bundles.Bundles, "grace", 0.0)
     node.shipper.ship_settled()
     assert len(node.bundles()) == 1
     assert node.read("raylet.out") == b"line 0\nline 1\nline 2\nline 3\n"
@@ -789,13 +802,13 @@ class LogsOfANode(RuleBasedStateMachine):
         self.source = random.Random(1)
         self.old_states: list[bytes] = []
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(log_wholes, "ThreadPoolExecutor", InLine)  # so that an example runs the same way again
+        self.patch.setattr(wholes, "ThreadPoolExecutor", InLine)  # so that an example runs the same way again
         ticks = count(1_700_000_000)
         self.patch.setattr(time, "time_ns", lambda: next(ticks) * 1_000_000_000)
         self.patch.setattr(os, "fsync", lambda _descriptor: None)  # killing a process does not need it
-        self.patch.setattr(log_bundles.Bundles, "many", 3)
-        self.patch.setattr(log_bundles.Bundles, "small", 600)
-        self.patch.setattr(log_bundles.Bundles, "grace", 0.0)
+        self.patch.setattr(bundles.Bundles, "many", 3)
+        self.patch.setattr(bundles.Bundles, "small", 600)
+        self.patch.setattr(bundles.Bundles, "grace", 0.0)
         self.node = Node(self.folder, bundle_bytes=300, open_files=3)
 
     def teardown(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ray_history.archive.tails import portable_path
-from ray_history.collector.log_tree import MAX_DEPTH, Descriptors, Vanished, disk_path, read_at, walk
+from ray_history.collector.logs.tree import MAX_DEPTH, Descriptors, Vanished, disk_path, read_at, walk
 
 
 def names(root: Path) -> list[str]:

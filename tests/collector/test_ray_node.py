@@ -87,6 +87,46 @@ def test_a_restarted_raylet_is_the_newest(root: Path) -> None:
     assert node.node_id(current) == WORKER
 
 
+def test_a_raylet_that_starts_again_is_known_before_its_port_files_come(root: Path) -> None:
+    port_file(root / NEW, "metrics_export", WORKER, age=100)
+    node, logs = RayNode(root, head=False), root / NEW / "logs"
+    current = node.current()
+    assert current is not None
+    (logs / "raylet.out").write_bytes(b"(raylet) node_id=" + WORKER.encode())
+    assert not node.is_starting(current)
+    (logs / "raylet.1.out").touch()
+    assert node.is_starting(current)
+    assert node.node_id(current) == WORKER
+    (logs / "raylet.1.out").write_bytes(b"(raylet) node_id=" + b"c" * 56)
+    assert not node.is_starting(current)
+    assert node.node_id(current) == "c" * 56
+    os.utime(logs / "raylet.1.out", (1e9 - 50, 1e9 - 50))  # it never came up, and the next did
+    port_file(root / NEW, "metrics_export", "d" * 56)
+    assert node.node_id(current) == "d" * 56
+
+
+def test_a_rotated_log_does_not_look_like_a_start_for_long(root: Path) -> None:
+    node, log = RayNode(root, head=False), root / NEW / "logs" / "raylet.out"
+    current = node.current()
+    assert current is not None
+    log.write_bytes(b"goes on\n" * 1000)
+    assert not node.is_starting(current)
+    log.write_bytes(b"goes on\n")
+    assert node.is_starting(current)
+    os.utime(log, (1e9, 1e9))
+    assert not node.is_starting(current)
+
+
+def test_raylets_beside_a_head_of_an_old_ray_are_not_taken_for_it(root: Path) -> None:
+    for name, identity, at in (("raylet.out", HEAD, 1e9), ("raylet.1.out", WORKER, 1e9 + 1)):
+        (root / NEW / "logs" / name).write_bytes(b"(raylet) node_id=" + identity.encode())
+        os.utime(root / NEW / "logs" / name, (at, at))
+    node = RayNode(root, head=True)
+    current = node.current()
+    assert current is not None
+    assert node.node_id(current) == HEAD
+
+
 def test_the_raylets_log_tells_the_node_of_a_session_that_is_over(root: Path) -> None:
     capture = captured()
     logs = {name: (node, body) for (node, name), body in capture.logs.items() if name == "raylet.out"}

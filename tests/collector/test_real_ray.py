@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.collector.node_lookup import NodeLookup
 from tests.collector.collector_process import CollectorProcess
+from tests.parts.processes import free_port
 from tests.parts.ray_cluster import RayCluster
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
@@ -232,3 +234,55 @@ def test_sudden_deaths_leave_all_but_the_last_moment(tmp_path: Path, cluster: Ra
         kept = stitched.get(name, b"")
         assert disk[name].startswith(kept), f"{name} is not a part of the file on disk"
         assert len(kept) >= len(body), f"{name} lost bytes that were stored before the death"
+
+
+ON_NODE = """
+import ray
+ray.init()
+
+@ray.remote(resources={"LIFE": 1})
+def told():
+    print("told on", ray.get_runtime_context().get_node_id())
+
+ray.get(told.remote())
+"""
+
+
+def test_a_raylet_that_starts_again_is_another_node(tmp_path: Path, cluster: RayCluster, archive: Store) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="rw", dir="/tmp") as volume,  # short, as Ray's sockets need it
+        CollectorProcess(tmp_path / "worker", archive.url, f"--ray-tmp-root={volume}") as worker,
+    ):
+        cluster.start_head(free_port(), cpus=1)  # whose events are not asked for
+
+        def live(life: str) -> str:
+            cluster.start_node(worker.port, f"--temp-dir={volume}", "--resources=" + json.dumps({life: 1}))
+            cluster.submit(ON_NODE.replace("LIFE", life), worker.port, submission_id=life)
+            alive = [row for row in cluster.list("nodes") if row["state"] == "ALIVE" and not row["is_head_node"]]
+            newest = max(alive, key=lambda row: row["start_time_ms"])  # Ray takes a while to see a death
+            until(lambda: worker.get("/v1/status")["node"] == newest["node_id"])
+            return str(newest["node_id"])
+
+        first = live("first")
+        cluster.kill(volume)
+        second = live("second")
+        until(lambda: {first, second} <= set(opened(archive, cluster.session.name).nodes))
+        worker.kill9()
+        worker.start()
+        cluster.end()
+        worker.end()
+
+        files, disk = opened(archive, cluster.session.name), on_disk(Path(volume) / cluster.session.name)
+    stored = {node: in_bucket(archive, files, node) for node in (first, second)}
+    names = [name for logs in stored.values() for name in logs]
+    assert len(names) == len(set(names)), "nothing is stored twice"
+    assert_logs_equal({name: body for logs in stored.values() for name, body in logs.items()}, disk)
+    for node, raylet in ((first, "raylet.out"), (second, "raylet.1.out")):
+        assert f"node_id={node}".encode() in stored[node][raylet]
+        told = [name for name, body in stored[node].items() if name.startswith("worker-") and b"told on" in body]
+        assert [f"told on {node}".encode() in stored[node][name] for name in told] == [True]
+
+    accounts = [json.loads(archive.get(found.key)) for found in archive.list("history-ledger")]
+    assert {account["node"]: account["ended"] for account in accounts} == dict.fromkeys(stored, "graceful")
+    assert sum(account["logs"]["files"] for account in accounts) == len(disk)
+    assert sum(account["events"]["stored"] for account in accounts) == len(read_events(archive, files))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.parts.aiohttp_stand_in import AiohttpStandIn
+
 
 @dataclass
-class HeadStandIn:
+class HeadStandIn(AiohttpStandIn):
     """Answers what it is told to, and remembers what it was asked."""
 
     session: str = "session_2026-11-16_08-00-00_000000_1"
@@ -30,40 +30,17 @@ class HeadStandIn:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    @contextmanager
-    def running(self) -> Iterator[HeadStandIn]:
-        started, self._loop = threading.Event(), asyncio.new_event_loop()
-        thread = threading.Thread(target=self._run, args=(started,))
-        thread.start()
-        started.wait(20)
-        try:
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join()
-
     def more(self, line: str) -> None:
         """One more line for those who follow."""
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
-    def _run(self, started: threading.Event) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # ends all that is left
-            runner.run(self._serve(started))
-
-    async def _serve(self, started: threading.Event) -> None:
-        self._stop: asyncio.Event = asyncio.Event()
+    def application(self) -> web.Application:
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         app = web.Application()
         app.router.add_get("/api/v0/logs/stream", self._follow)
         app.router.add_get("/api/jobs/{id}/logs/tail", self._tail)
         app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self.port).start()
-        self.port = runner.addresses[0][1]
-        started.set()
-        await self._stop.wait()
-        await runner.cleanup()
+        return app
 
     def _refused(self, request: web.Request) -> web.Response | None:
         self.requests.append((request.method, request.raw_path, dict(request.headers)))

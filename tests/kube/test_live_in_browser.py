@@ -23,6 +23,7 @@ from tests.server.serving import served
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]
 STORED = captured().session
+OLD = "2.49.0"
 LIVE = "/s/default/demo/live/"
 DASHBOARD = "document.querySelector('#root').innerText.includes('Recent jobs')"
 NOTE = "document.querySelector('.hb-told:not([hidden])')"
@@ -47,9 +48,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
+    old = tmp_path / "dashboards" / OLD
+    old.mkdir(parents=True)
+    (old / "index.html").write_text('<!doctype html><head><link rel="icon" href="data:,"></head><body>old pages</body>')
+    choices = {"dashboards": (old.parent,)}
     with (
         served(store, tmp_path / "head") as head,
-        place(store, tmp_path, address=lambda _: watched.address) as found,
+        place(store, tmp_path, choices=choices, address=lambda _: watched.address) as found,
     ):
         watched = Watched(found, f"{head.url}/s/default/demo/{STORED}")
         found.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
@@ -98,6 +103,20 @@ def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_a
     assert page.value("location.pathname") == LIVE
     page.wait(DASHBOARD)
     picture(page, "live-from-archive")
+
+
+def test_the_live_and_the_stored_dashboard_are_shown_by_the_pages_that_are_chosen(here: Watched, page: Page) -> None:
+    for path in (LIVE, f"/s/default/demo/{STORED}/"):
+        page.open(here.place.server.url + path)
+        page.wait(DASHBOARD)
+        page.value(
+            f"const menu = document.querySelector('#hb-version'); menu.value = {OLD!r};"
+            "menu.dispatchEvent(new Event('change'))"
+        )
+        page.wait("document.readyState === 'complete' && document.body.textContent.includes('old pages')")
+        assert page.value("location.pathname + location.search") == f"{path}?dashboard={OLD}"
+        assert page.value("document.querySelector('#hb-version').value") == OLD
+        assert page.complaints == []
 
 
 def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Watched, page: Page) -> None:

@@ -104,6 +104,10 @@ def _connected(address: str) -> Iterator[Page]:
         yield Page(socket)
 
 
+class Navigated(Exception):
+    """The page went away while it was asked something."""
+
+
 class Page:
     """One tab."""
 
@@ -119,6 +123,8 @@ class Page:
         while True:
             message = json.loads(self._socket.recv(timeout=60))
             if message.get("id") == self._number:
+                if message.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    raise Navigated(method)
                 assert "error" not in message, message
                 result: dict[str, Any] = message["result"]
                 return result
@@ -152,9 +158,15 @@ class Page:
     def wait(self, condition: str, seconds: float = 60) -> None:
         """Until a condition holds in the page."""
         deadline = time.monotonic() + seconds
-        while not self.value(f"!!({condition})"):
+        while not self._holds(condition):
             assert time.monotonic() < deadline, f"{condition} did not come true; {self.complaints}"
             time.sleep(0.05)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.value(f"!!({condition})"))
+        except Navigated:  # the next page may tell
+            return False
 
     def type(self, text: str) -> None:
         """Key by key, to whatever has the focus."""

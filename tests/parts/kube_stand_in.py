@@ -13,14 +13,15 @@ import base64
 import copy
 import json
 import ssl
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+
+from tests.parts.aiohttp_stand_in import AiohttpStandIn
 
 RAY_CLUSTERS = ("ray.io", "rayclusters")
 _LISTED = {
@@ -63,7 +64,7 @@ class Person:
 
 
 @dataclass
-class KubeStandIn:
+class KubeStandIn(AiohttpStandIn):
     """The API server; `admin` has the token `admin-token` and may everything."""
 
     tls: ssl.SSLContext | None = None
@@ -83,7 +84,6 @@ class KubeStandIn:
         self._things: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._log: list[tuple[int, str, str, dict[str, Any]]] = []
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
-        self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
         self._watches: dict[int, web.Request] = {}
 
@@ -133,18 +133,6 @@ class KubeStandIn:
         return len(self._watches)
 
     @contextmanager
-    def running(self) -> Iterator[KubeStandIn]:
-        started = threading.Event()
-        thread = threading.Thread(target=self._run, args=(started,))
-        thread.start()
-        started.wait(20)
-        try:
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join()
-
-    @contextmanager
     def down(self) -> Iterator[None]:
         """The API server is gone for a while; its port answers nobody."""
         asyncio.run_coroutine_threadsafe(self._silence(), self._loop).result(20)
@@ -159,28 +147,19 @@ class KubeStandIn:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(20)
 
-    def _run(self, started: threading.Event) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # ends all that is left
-            runner.run(self._serve(started))
-
-    async def _serve(self, started: threading.Event) -> None:
-        self._stop = asyncio.Event()
-        self._client = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+    def application(self) -> web.Application:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
-        await self._runner.setup()
-        await self._listen()
-        started.set()
-        await self._stop.wait()
-        self._cut()
-        await self._runner.cleanup()
-        await self._client.close()
+        app.cleanup_ctx.append(self._with_client)
+        app.on_shutdown.append(self._cut_watches)
+        return app
 
-    async def _listen(self) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self.tls)
-        await self._site.start()
-        self.port = self.port or self._runner.addresses[0][1]
+    async def _with_client(self, _: web.Application) -> AsyncIterator[None]:
+        async with aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()) as self._client:
+            yield
+
+    async def _cut_watches(self, _: web.Application) -> None:
+        self._cut()
 
     async def _silence(self) -> None:
         await self._site.stop()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import signal
 import ssl
 import sysconfig
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,10 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from tests.captured import captured, write_archive
 from tests.collector.collector_process import run_cli
+from tests.conftest import OpenStore, s3_variables
+from tests.parts.fixtures import FaultProxyFactory
 from tests.parts.processes import Process, free_port, port_is_open
+from tests.parts.seaweedfs import SeaweedFS
 
 S = f"/s/default/demo/{captured().session}"
 
@@ -35,11 +41,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def running(folder: Path, program: str, *arguments: str) -> Iterator[tuple[Process, int]]:
+def running(
+    folder: Path, program: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[Process, int]]:
     port = free_port()
     command = [str(Path(sysconfig.get_path("scripts")) / program), *arguments, "--port", str(port)]
     command += ["--cache-dir", str(folder / "cache")]
-    with Process(command, log=folder / "log", ready=lambda: port_is_open(port), stop_seconds=20) as process:
+    with Process(command, log=folder / "log", ready=lambda: port_is_open(port), env=env, stop_seconds=20) as process:
         yield process, port
 
 
@@ -83,11 +91,49 @@ def test_it_speaks_https(archive: Path, tmp_path: Path) -> None:
 def test_it_ends_when_told_to(archive: Path, tmp_path: Path) -> None:
     with running(tmp_path, "ray-history", "serve", "--storage", archive.as_uri()) as (process, port):
         urllib.request.urlopen(f"http://127.0.0.1:{port}{S}/api/v0/nodes").close()
-        child = process._child
-        assert child is not None
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(20) in (0, -signal.SIGTERM)
+        os.kill(process.pid, signal.SIGTERM)
+        assert exit_code(process) == 0
         assert "Traceback" not in process.log_tail()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_at_its_end_listeners_are_let_go_and_answers_are_finished(
+    tmp_path: Path, seaweedfs: SeaweedFS, fault_proxy: FaultProxyFactory, open_seaweedfs: OpenStore, workers: str
+) -> None:
+    for cluster in ("stuck", "open"):
+        write_archive(open_seaweedfs(f"end{workers}"), Generation.C, Cluster("default", cluster))
+    proxy = fault_proxy(seaweedfs.endpoint)
+    proxy.hang(method="GET", path=f"/default/stuck/{captured().session}/")
+    env = {**s3_variables(seaweedfs), "S3_ENDPOINT": proxy.url}
+    flags = ("serve", "--storage", f"s3://tests/end{workers}", "--index-ahead", "0", "--workers", workers)
+    node = next(node for node, name in captured().logs if name == "raylet.out")
+    with running(tmp_path, "ray-history", *flags, env=env) as (process, port), ThreadPoolExecutor(3) as threads:
+
+        def asked(cluster: str, path: str) -> HTTPResponse:
+            address = f"http://127.0.0.1:{port}/s/default/{cluster}/{captured().session}/{path}"
+            listening = urllib.request.Request(address, headers={"Accept": "text/event-stream"})
+            answer: HTTPResponse = urllib.request.urlopen(listening, timeout=120)
+            return answer
+
+        waiting = threads.submit(asked, "stuck", "api/v0/nodes")
+        progress = asked("stuck", "_status")
+        log = asked("open", f"api/v0/logs/stream?node_id={node}&filename=raylet.out&lines=1")
+        assert b'"ready":false' in progress.readline()
+        assert log.readline()
+        rest = [threads.submit(answer.read) for answer in (progress, log)]
+        os.kill(process.pid, signal.SIGTERM)
+        for read in rest:
+            read.result()  # raises if the answer is cut off, as it is once the server's patience ends
+        assert not waiting.done()
+        proxy.pass_through()
+        assert b'"total": 2' in waiting.result().read()
+        assert exit_code(process) == 0
+        assert "timeout graceful shutdown exceeded" not in process.log_tail()
+
+
+def exit_code(process: Process) -> int:
+    assert process._child is not None
+    return process._child.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,22 @@ def test_order_of_tasks_does_not_change_what_is_below_what() -> None:
         assert outline(grow(rows)) == expected
 
 
+def test_siblings_that_nothing_else_tells_apart_stand_in_the_order_of_their_ids() -> None:
+    rows = [task(f"{number:02}", name=name) for number, name in enumerate(["b", "a", "b", "c"])]
+    rows += [creation(str(number)) for number in range(3)]
+    expected = outline(grow(rows))
+    assert expected == [["b", "00", "02"], "01", "03", ["A", *([f"actor:{n}", f"new-{n}"] for n in range(3))]]
+    for seed in range(20):
+        random.Random(seed).shuffle(rows)
+        assert outline(grow(rows)) == expected
+
+
+def test_knowing_which_tasks_are_parents_does_not_change_the_tree() -> None:
+    rows = [task("t"), task("u"), creation("1", below="t"), method("m", "1"), method("m", "1", state="FAILED")]
+    rows += [task("n", "m"), task("o", "u"), task("o", "u", state="FAILED"), task("lost", "unknown")]
+    assert "".join(written(grow(rows, {"t", "m", "u", "unknown"}))) == "".join(written(grow(rows)))
+
+
 def test_a_chain_of_100_000_tasks_is_no_deeper_than_a_list() -> None:
     length = 100_000
     top = grow(task(str(number), str(number - 1) if number else None, at=number + 1) for number in range(length))

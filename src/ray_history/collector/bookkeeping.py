@@ -30,6 +30,7 @@ class Bookkeeper:
         self._role = role
         self._due = 0.0
         self._published: dict[str, tuple[float, bytes]] = {}
+        """By key: when, and what."""
         self._counted = {"duplicated": 0, "refused": 0}
 
     def publish(self) -> None:
@@ -65,11 +66,8 @@ class Bookkeeper:
 
     def _known(self) -> list[tuple[str, SessionLedger]]:
         with self._ledger.lock:
-            return [
-                (name, account)
-                for name, account in self._ledger.book.sessions.items()
-                if name != UNKNOWN_SESSION and account.node
-            ]
+            accounts = self._ledger.book.accounts()
+            return [(name, account) for name, account in accounts if name != UNKNOWN_SESSION and account.node]
 
     def _put(self, name: str, account: SessionLedger, *, live: bool) -> None:
         account.role = self._role
@@ -77,14 +75,14 @@ class Bookkeeper:
         account.written = account.alive_until = 0.0
         if live:
             account.ended = None
-        content = msgspec.json.encode(account)
-        when, stored = self._published.get(name, (float("-inf"), b""))
+        key, content = self._destination.ledger(name, account.node), msgspec.json.encode(account)
+        when, stored = self._published.get(key, (float("-inf"), b""))
         if content == stored and not (live and time.monotonic() - when >= HEARTBEAT):
             return
         account.written = time.time()
         account.alive_until = account.written + (HEARTBEAT + 2 * LEDGER_INTERVAL if live else 0)
-        self._destination.store.put(self._destination.ledger(name, account.node), msgspec.json.encode(account))
-        self._published[name] = (time.monotonic(), content)
+        self._destination.store.put(key, msgspec.json.encode(account))
+        self._published[key] = (time.monotonic(), content)
         self._ledger.save()
 
     def _count_intake(self) -> None:

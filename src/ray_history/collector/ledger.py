@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -82,6 +83,14 @@ class Book(msgspec.Struct):
     shipped_created_ns: int = 0
     """Spool segments up to here are counted. Both: sequences start anew when somebody deletes the spool."""
     sessions: dict[str, SessionLedger] = msgspec.field(default_factory=dict)
+    former: dict[str, dict[str, SessionLedger]] = msgspec.field(default_factory=dict)
+    """By session, the accounts of the nodes that this one was before: a raylet that starts again has a new id."""
+
+    def accounts(self) -> Iterator[tuple[str, SessionLedger]]:
+        """All of them, with their sessions."""
+        for name, account in self.sessions.items():
+            yield from ((name, former) for former in self.former.get(name, {}).values())
+            yield name, account
 
 
 class Ledger:
@@ -97,6 +106,19 @@ class Ledger:
             if name not in self.book.sessions:
                 self.book.sessions[name] = SessionLedger(started=time.time(), hostname=os.uname().nodename)
             return self.book.sessions[name]
+
+    def node(self, session: str, node: str) -> SessionLedger:
+        """The account of one node in the session; what comes from now on is of the newest."""
+        with self.lock:
+            account = self.session(session)
+            if account.node in ("", node):
+                account.node = node
+                return account
+            former = self.book.former.setdefault(session, {})
+            if node not in former:
+                former[account.node] = self.book.sessions.pop(session)
+                return self.node(session, node)
+            return former[node]
 
     def save(self) -> None:
         """Durable on return."""
@@ -115,6 +137,7 @@ class Ledger:
             old = [name for name in sorted(self.book.sessions) if name not in keep]
             for name in old[: max(0, len(old) - most)]:
                 del self.book.sessions[name]
+                self.book.former.pop(name, None)
 
 
 def _load(file: Path) -> Book:

@@ -3,12 +3,17 @@
 Ray (2.60) leaves `metrics_export_port_<node id>` and the like in the session directory, and the raylet's log opens with
 its node id. Both are on the volume we share with it, so that nothing has to be asked over the network: no load on the
 head, and logs of a node that never came up are kept too.
+
+A raylet that starts again in the same session is another node. It opens a log of its own (`raylet.1.out`) before it or
+its workers write any other file, and tells its id there at once; the port files come a second or two later.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +23,8 @@ from ..archive.names import session_time
 _PORT_FILE = re.compile(r"(?P<what>[a-z_]+)_port_(?P<node>[0-9a-f]{56})")
 _NODE_ID_IN_LOG = re.compile(rb"node_id=([0-9a-f]{56})")
 _LOG_HEAD = 64 * 1024
+_FIRST_WORDS, _AT_ONCE = 2048, 5.0
+"""A raylet's log that is shorter, written so many seconds ago, and does not tell its node yet, will do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +107,7 @@ class RayNode:
         if self._fixed_id:
             return self._fixed_id
         return (
-            self._from_port_files(session)
-            or _from_raylet_log(session)
-            or self._told.get(session.name)
-            or self._from_hook_file()
-            or self._asked(session)
+            self._from_files(session) or self._told.get(session.name) or self._from_hook_file() or self._asked(session)
         )
 
     def metrics_port(self, session: RaySession, node: str) -> int | None:
@@ -115,7 +118,14 @@ class RayNode:
             return None
         return port if port > 0 else None
 
-    def _from_port_files(self, session: RaySession) -> str | None:
+    def is_starting(self, session: RaySession) -> bool:
+        """Whether a raylet begins whose id is not known yet: new files may be its own."""
+        if self._fixed_id:
+            return False
+        young = time.time() - _AT_ONCE
+        return any(not node and size < _FIRST_WORDS and at > young for node, at, size in _raylet_logs(session.logs))
+
+    def _from_files(self, session: RaySession) -> str | None:
         """Several raylets of one machine share the directory; the one with a GCS port is the head's."""
         newest: dict[str, float] = {}
         heads: set[str] = set()
@@ -123,8 +133,12 @@ class RayNode:
             newest[node] = max(newest.get(node, 0.0), modified)
             if what == "gcs_server":
                 heads.add(node)
+        for node, modified, _ in _raylet_logs(session.logs):
+            if node:
+                newest.setdefault(node, modified)  # a log grows, which says nothing of when its raylet started
         wanted = [node for node in newest if (node in heads) == self._head] or list(newest)
-        return max(wanted, key=lambda node: newest[node], default=None)
+        pick = min if self._head and not heads else max  # raylets beside a head come after it
+        return pick(wanted, key=lambda node: newest[node], default=None)
 
     def _asked(self, session: RaySession) -> str | None:
         current = self.current()
@@ -155,10 +169,12 @@ def _port_files(directory: Path) -> Iterator[tuple[str, str, float]]:
         return
 
 
-def _from_raylet_log(session: RaySession) -> str | None:
-    try:
-        with (session.logs / "raylet.out").open("rb") as file:
-            match = _NODE_ID_IN_LOG.search(file.read(_LOG_HEAD))
-    except OSError:
-        return None
-    return match[1].decode() if match else None
+def _raylet_logs(logs: Path) -> Iterator[tuple[str, float, int]]:
+    """Of each: the node that it tells, when it was last written, its size."""
+    for path in logs.glob("raylet*.out"):
+        try:
+            with path.open("rb") as file:
+                match, status = _NODE_ID_IN_LOG.search(file.read(_LOG_HEAD)), os.fstat(file.fileno())
+        except OSError:
+            continue
+        yield match[1].decode() if match else "", status.st_mtime, status.st_size

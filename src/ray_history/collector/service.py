@@ -26,7 +26,7 @@ from .destination import Destination
 from .event_shipping import EventShipper
 from .intake import GroupCommit, Intake
 from .ledger import Ledger
-from .log_sessions import SessionLogs
+from .logs import SessionLogs
 from .pages import pages
 from .polling import Poller
 from .ray_node import RayNode
@@ -91,8 +91,8 @@ class Collector:
         """Mark the session in the archive at first sight, so that it is listed from its first second."""
         if node:
             self.node.tell(session, node)
-        account = self._ledger.session(session)
-        account.node = account.node or self.own_node(session) or ""
+        if own := self.own_node(session):
+            self._ledger.node(session, own)
         if session not in self._marked:
             self._store.put(self._destination.marker(session), b"")
             self._marked.add(session)

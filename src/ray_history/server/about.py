@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from ray_history.archive.catalog import Session
 
 from .answers import plain_json
+from .ending import until_ending
 from .handling import Asked, Handler
 from .sessions import Sessions
 
@@ -33,9 +34,8 @@ class Status:
         self._sessions.start(session)
         response: Response
         if "text/event-stream" in Request(scope).headers.get("accept", ""):
-            response = StreamingResponse(
-                self._events(session, note), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-            )
+            events = until_ending(scope, self._events(session, note))
+            response = StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         else:
             response = plain_json(self._told(session, note))
         await response(scope, receive, send)

@@ -6,6 +6,7 @@ entered by cookie, below `/`. Both lead to the same routes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
@@ -45,6 +46,8 @@ from .answer_cache import AnswerCache
 from .answers import Refused, plain_json, refusal
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
 from .auth.audit import told
+from .ending import KEY as ENDING
+from .ending import told_to_end
 from .frontend import Frontends
 from .handling import Handler, SessionEndpoint, both_ways, refused_by_archive
 from .indexing import IndexAhead
@@ -149,10 +152,11 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         return await run_in_threadpool(metrics, plumbing, sessions, fleet)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
         ahead.start()
         async with fleet.followed():
-            yield
+            with told_to_end() as ending:
+                yield {ENDING: ending}
         await run_in_threadpool(ahead.stop)
         await run_in_threadpool(session_list.close)
         await choices.auth.close()

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 _RUNNING = ("RUNNING", "RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
+_CREATION = 16 * "f"
 _PENDING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "PENDING_OBJ_STORE_MEM_AVAIL", "PENDING_ARGS_FETCH")
 
 
@@ -50,14 +53,17 @@ class Node:
 
 _NOTHING: dict[str, int] = {}
 _NONE: list[Node] = []
+_NOBODY = Node("", "", "", None)
 
 
-def grow(attempts: Iterable[Attempt]) -> list[Node]:
-    """The top of the tree of these attempts (or plain tuples like them), which come sorted by task and attempt.
+def grow(attempts: Iterable[Attempt], parents: AbstractSet[str] | None = None) -> list[Node]:
+    """The top of the tree of these attempts (or plain tuples like them).
 
-    Attempts are not in it when what they belong below is unknown, or when they are in a circle.
+    They come in any order, but those of one task one after the other, the first one first. Only tasks among `parents`
+    have others below them; if that is not known, any may. Attempts are not in the tree when what they belong below is
+    unknown, or when they are in a circle.
     """
-    tops = _placed(attempts)
+    tops = _placed(attempts, parents)
     levels = list(tops)
     for node in levels:  # grows while it is read: parents before children
         levels.extend(node.children)
@@ -74,36 +80,32 @@ def attempts_in(top: list[Node]) -> int:
     return sum(sum(node.counts.values()) for node in top)
 
 
-def _placed(attempts: Iterable[Attempt]) -> list[Node]:
+def _placed(attempts: Iterable[Attempt], parents: AbstractSet[str] | None) -> list[Node]:
     """Nodes below each other; returns those at the top."""
     nodes: dict[str, Node] = {}
+    """Those that something may stand below: of a large session few, and only they are looked up."""
+    below: dict[str | None, list[Node]] = {None: []}
     shared: Callable[[Any, Any], Any] = {}.setdefault
     """One copy of each text: attempts come with copies of their own."""
-    places: list[tuple[Node, str | None]] = []
     once: dict[str, dict[str, int]] = {}
+    last, node = "", _NOBODY
     for task_id, place, name, kind, state, created_ms, actor_name, actor_place in attempts:
-        node = nodes.get(task_id)
-        if node is not None:
+        if task_id == last:
             node.counts = node.counts | {state: node.counts.get(state, 0) + 1}
             continue
         # A task is as old as its first attempt. In Ray as any of them: it does not define the order of attempts.
-        place, name, kind = shared(place, place), shared(name, name), shared(kind, kind)
-        node = nodes[task_id] = Node(name, task_id, kind, created_ms)
+        last, node = task_id, Node(shared(name, name), task_id, shared(kind, kind), created_ms)
         node.counts = once.setdefault(state, {state: 1})
-        places.append((node, place))
+        if parents is None or task_id in parents:
+            nodes[task_id] = node
+        below.setdefault(place, []).append(node)
         if kind == "ACTOR_CREATION_TASK" and place is not None:
-            actor = nodes[place] = Node(actor_name or "", place, "ACTOR", None)
-            places.append((actor, actor_place))
-    tops: list[Node] = []
-    for node, place in places:
-        if place is None:
-            tops.append(node)
-        elif place in nodes:
-            parent = nodes[place]
-            if parent.children is _NONE:
-                parent.children = []
-            parent.children.append(node)
-    return tops
+            nodes[place] = actor = Node(actor_name or "", place, "ACTOR", None)
+            below.setdefault(actor_place, []).append(actor)
+    for place, children in below.items():
+        if place in nodes:
+            nodes[place].children = children
+    return below[None]
 
 
 def _grouped(siblings: list[Node]) -> tuple[list[Node], int | None]:
@@ -113,16 +115,17 @@ def _grouped(siblings: list[Node]) -> tuple[list[Node], int | None]:
     named: dict[str, list[Node]] = {}
     for node in siblings:
         named.setdefault(node.name, []).append(node)
-    grouped = []
+    ranked = []
     for name, members in named.items():
         if len(members) == 1:
-            grouped.append(members[0])
+            ranked.append((_rank(members[0], _order(members[0])), members[0]))
             continue
         group = Node(name, name, "GROUP", min((node.timestamp for node in members if node.timestamp), default=None))
-        group.counts = _total(members)
-        group.children = sorted(members, key=_rank)
-        grouped.append(group)
-    grouped.sort(key=_rank)
+        group.children = sorted(members, key=lambda node: _rank(node, _order(node)))
+        group.counts = _total(group.children)
+        ranked.append((_rank(group, min(map(_order, members))), group))
+    ranked.sort(key=itemgetter(0))
+    grouped = [node for _, node in ranked]
     return grouped, min((node.timestamp for node in grouped if node.timestamp), default=None)
 
 
@@ -134,15 +137,20 @@ def _total(nodes: Iterable[Node]) -> dict[str, int]:
     return total
 
 
-def _rank(node: Node) -> tuple[int, int, int, int, bool]:
+def _order(node: Node) -> str:
+    """Of siblings that nothing else tells apart: by task id, an actor by that of its creation, which holds its own."""
+    return node.key.replace("actor:", _CREATION) if node.type == "ACTOR" else node.key
+
+
+def _rank(node: Node, order: str) -> tuple[int, int, int, int, bool, str]:
     counts = node.counts
     age = node.timestamp or sys.maxsize
     later = node.type != "ACTOR_CREATION_TASK"
     if len(counts) == 1 and "FINISHED" in counts:  # most nodes of most trees
-        return 0, 0, 0, age, later
+        return 0, 0, 0, age, later, order
     running = sum(counts.get(state, 0) for state in _RUNNING)
     pending = sum(counts.get(state, 0) for state in _PENDING)
-    return -running, -pending, -counts.get("FAILED", 0), age, later
+    return -running, -pending, -counts.get("FAILED", 0), age, later, order
 
 
 def written(top: list[Node]) -> Iterator[str]:

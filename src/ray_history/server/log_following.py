@@ -23,6 +23,7 @@ from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores.interface import READ_CHUNK
 
 from .answers import Refused
+from .ending import until_ending
 from .handling import Asked
 from .log_pieces import Colours, first_byte, found_again
 from .log_targets import Target
@@ -52,7 +53,8 @@ def follow(
         )
     try:
         follower = Follower(asked.open.files, asked.open.logs, meant, lines)
-        response = _Followed(_as_they_come(follower, without_colours=without_colours), headers=headers | _AT_ONCE)
+        sent = until_ending(asked.request.scope, _as_they_come(follower, without_colours=without_colours))
+        response = _Followed(sent, headers=headers | _AT_ONCE)
     except BaseException:
         _followers.release()
         raise

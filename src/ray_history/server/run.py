@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ray_history.journal import start_journal
 
 from .app import Choices, make_app
 from .auth import AuthSettings, make_mode
+from .ending import leave
 from .live import LiveSettings, api_server, make_fleet
 from .sessions import Sessions
 
@@ -86,6 +88,7 @@ def application(settings: Settings) -> ASGIApp:
 def serve(settings: Settings) -> None:
     """Listen until told to end; running requests are finished."""
     os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
+    signal.signal(signal.SIGTERM, leave)
     uvicorn.run(
         f"{__name__}:from_environment",
         factory=True,

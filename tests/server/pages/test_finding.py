@@ -14,8 +14,9 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
 from ray_history.server.answers import Refused
+from ray_history.server.pages.completeness import Kept, Reason
 from ray_history.server.pages.finding import PAGE, find
-from ray_history.server.pages.rows import Kept, Row
+from ray_history.server.pages.rows import Row
 from ray_history.server.pages.texts import iso
 from ray_history.server.pages.wish import ORDERS, Term, Wish, read_wish, reason, terms
 
@@ -83,7 +84,7 @@ def test_filters_narrow_and_each_tells_how_many_it_would_show() -> None:
     rows = [
         row(1, namespace="a", ray="2.60.0"),
         row(2, namespace="b", ray="2.58.1", failed=3),
-        row(3, namespace="b", ray="2.60.0", state="lost", kept=Kept(0.9, "vanished", "…")),
+        row(3, namespace="b", ray="2.60.0", state="lost", kept=Kept(0.9, (Reason("vanished", "…"),))),
         row(4, namespace="c", state="live", failed_jobs=1),
     ]
     assert names(rows, "namespace=b") == ["cluster-2", "cluster-3"]

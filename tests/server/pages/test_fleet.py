@@ -87,6 +87,8 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
         (Known(None, (account(ended="graceful", received=90, stored=80, duplicated=10),)), 1.0, ""),
         (Known(None, (account(ended="graceful", received=90, stored=90, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
         (Known(None, (account(ended="graceful", received=100, stored=75),)), 0.75, "25 not stored"),
+        (Known(None, (account(ended="graceful", received=90, stored=80, quarantined=10),)), 1.0, "10 not understood"),
+        (Known(None, (account(alive_until=NOW, received=90, stored=40, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
         (Known(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
         (Known(summary("lost")), 1.0, "vanished"),
         (Known(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,6 +84,22 @@ def test_a_script_of_a_page_waits_too(server: Served, slow: Slow) -> None:
         server.get(f"{S}/_status")
         slow.go_on.set()
         assert b"hbar" in waiting.result().body
+
+
+def test_who_leaves_is_told_no_more(server: Served) -> None:
+    def running() -> int:
+        told = re.search(rb"^ray_history_requests_running (\d+)$", server.get("/metrics").body, re.MULTILINE)
+        assert told is not None
+        return int(told[1]) - 1  # but for the one that asks
+
+    listening = urllib.request.Request(f"{server.url}{S}/_status", headers={"Accept": "text/event-stream"})
+    with urllib.request.urlopen(listening) as events:
+        assert b'"ready":false' in events.readline()
+        assert running() == 1
+    deadline = time.monotonic() + 60
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert running() == 0
 
 
 def test_an_opening_that_fails_is_told_with_its_reason(server: Served, slow: Slow) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,34 @@ def test_metrics_say_what_is_not_kept(page: Page, server: Served) -> None:
     assert "not kept" in page.value(told)
     page.value("location.hash = '#/jobs'")
     page.wait("document.querySelector('[data-metrics]').hidden")
+
+
+CUT = """[...function* () {
+  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode, around = text.parentElement, range = document.createRange();
+    if (!text.data.trim() || !around.checkVisibility() || around.closest('.sr, .clip')) continue;
+    range.selectNodeContents(text);
+    const { left, right } = range.getBoundingClientRect();
+    for (let box = around; box; box = box.parentElement) {
+      const style = getComputedStyle(box), edge = box.getBoundingClientRect();
+      if (style.overflowX === 'auto' || style.overflowX === 'scroll' || style.textOverflow === 'ellipsis') break;
+      if (left < edge.left - 1 || right > edge.right + 1) { yield text.data.trim(); break; }
+    }
+  }
+}()]"""
+"""Texts that stand beyond the edge of what they stand in; those that end in dots or can be scrolled are meant to."""
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 390])
+def test_no_text_of_the_page_is_cut_off_in_a_wide_font(chromium: Chromium, server: Served, width: int) -> None:
+    with chromium.page(width) as page:
+        page.open(f"{server.url}{S}/_session")
+        page.value("document.documentElement.style.setProperty('--sans', 'DejaVu Sans')")
+        if folder := os.environ.get("RAY_HISTORY_TEST_PICTURES"):
+            page.picture(Path(folder) / f"session-{width}.png")
+        assert page.value(CUT) == []
+        assert page.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.fixture

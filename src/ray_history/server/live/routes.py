@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ..answers import JSON, Refused, enveloped, plain_json
+from ..ending import until_ending
 from ..frontend import Frontends
 from ..handling import both_ways
 from ..redaction import has_secrets, redacted
@@ -141,9 +142,9 @@ class Passing:
             if self.redact and answer.kind == "application/json" and request.method == "GET":
                 await _redacted(answer, await answer.whole(), request.scope, send)
             else:
-                await self._stream(answer, send)
+                await self._stream(answer, request.scope, send)
 
-    async def _stream(self, answer: HeadAnswer, send: Send) -> None:
+    async def _stream(self, answer: HeadAnswer, scope: Scope, send: Send) -> None:
         headers = list(_headers(answer))
         if self.follow:
             headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
@@ -151,7 +152,7 @@ class Passing:
             headers.append((b"content-length", answer.headers["Content-Length"].encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
-            async for piece in answer.pieces:
+            async for piece in until_ending(scope, answer.pieces) if self.follow else answer.pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except HeadSilent:
             if not self.follow:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ..frontend import Frontends
 from ..handling import Asked, Handler
-from .kept import Kept, kept
+from .kept import SessionKept, session_kept
 from .remembered import remembered
 from .session_page import state_of
 from .strip import strip
@@ -34,8 +34,8 @@ class Spark:
 
 
 @remembered
-def _account(asked: Asked) -> Kept:
-    return kept(asked)
+def _account(asked: Asked) -> SessionKept:
+    return session_kept(asked)
 
 
 @remembered
@@ -64,7 +64,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
             session=session,
             link=lambda rest: of_site.session(session, rest),
             state=told_state,
-            kept=_account(_now(asked)),
+            kept=_account(_now(asked)).all,
             sparks=_sparks(_now(asked)),
             strip=strip(_now(asked)),
             at_ns=asked.view.at,

@@ -34,7 +34,9 @@ def live_page(frontends: Frontends, catalog: SessionCatalog) -> LivePage:
             cluster=cluster,
             owner=KINDS.get(cluster.owner_kind),
             stored=await _stored(catalog, request, running, told.session_name),
-            version=clip(version or "unknown", 20),
+            versions=frontends.versions,
+            version=build.version,
+            ray_version=clip(version or "unknown", 20),
         )
         head = (
             f'<link rel="stylesheet" href="{of_site.static("hbar.css")}">'

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ray_history.archive.catalog import Session
 from ray_history.index.summary import Job
 
 from ..redaction import redacted
 from . import texts
-from .known import Account, Known
+from .completeness import Kept, Nodes, Reason, Told, kept
+from .known import Known
 
 KINDS = {"rayjob": "RayJob", "rayservice": "RayService"}
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How much of a session's history is kept."""
-
-    share: float | None
-    """Of the events that are known of; none if nobody counted."""
-    short: str = ""
-    """Why it is not all, in two or three words."""
-    why: str = ""
-    """The same in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +37,7 @@ class Row:
     finished: int = 0
     failed: int = 0
     other: int = 0
-    kept: Kept = Kept(None)
+    kept: Kept = field(default_factory=lambda: Kept(None))
     fields: dict[str, str] = field(default_factory=dict, repr=False)
     """What can be searched, without case."""
     lines: tuple[str, ...] = field(default=(), repr=False)
@@ -84,11 +73,11 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
     """What the list shows of a session."""
     summary = known.summary
     fields = _names(session)
-    kept = _kept(known, state)
+    share = _kept(known, state)
     if summary is None:
         last = max((account.written for account in known.accounts), default=0.0)
         nodes = len(known.accounts) or None
-        return Row(session, state, last or None, nodes=nodes, kept=kept, fields=_lower(fields))
+        return Row(session, state, last or None, nodes=nodes, kept=share, fields=_lower(fields))
     facts = summary.facts
     hide = redacted if redact else lambda text: text
     jobs = [
@@ -126,7 +115,7 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
         finished=finished,
         failed=failed,
         other=sum(tasks.values()) - finished - failed,
-        kept=kept,
+        kept=share,
         fields=_lower(fields),
         lines=tuple(texts.clip(line, 300) for text in (*of_jobs, *errors) for line in text.splitlines()),
     )
@@ -134,8 +123,10 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
 
 def running_row(session: Session, ray_version: str) -> Row:
     """What the list shows of a cluster that runs and is not stored: what Kubernetes says of it."""
-    kept = Kept(None, "not stored yet", "It runs, and no collector of it has stored anything yet.")
-    return Row(session, "live", None, ray=ray_version, kept=kept, fields=_lower(_names(session) | {"ray": ray_version}))
+    nothing = Kept(None, (Reason("not stored yet", "It runs, and no collector of it has stored anything yet."),))
+    return Row(
+        session, "live", None, ray=ray_version, kept=nothing, fields=_lower(_names(session) | {"ray": ray_version})
+    )
 
 
 def _names(session: Session) -> dict[str, str]:
@@ -158,81 +149,45 @@ def _first_shown(job: Job) -> tuple[int, int]:
 
 
 def _kept(known: Known, state: str) -> Kept:
+    if known.summary is None and not known.accounts:
+        reason = Reason("not yet indexed", "This session was not rebuilt yet; opening it does that.")
+        return Kept(None, (reason,))
+    return kept(_told(known, state))
+
+
+def _told(known: Known, state: str) -> Told:
     """From the ledgers as they are now, else from those that went into the summary."""
-    summary, accounts = known.summary, known.accounts
-    if summary is None and not accounts:
-        return Kept(None, "not yet indexed", "This session was not rebuilt yet; opening it does that.")
-    if not accounts and summary is not None and not summary.accounts.collectors:
-        reasons = _reading_problems(known)
-        short, why = reasons[0] if reasons else ("no account", _NO_ACCOUNT)
-        return Kept(None, short, why)
-    received, stored, dropped, cut_off = _counted(known)
-    reasons = []
-    if state == "lost":
-        reasons.append(
-            ("vanished", "There was no sign of life any more, and no end in order: the last seconds are lost.")
-        )
-    elif cut_off and state == "ended":
-        reasons.append((f"{cut_off} node{'s' * (cut_off > 1)} cut off", f"{cut_off} collectors did not end in order."))
-    if dropped:
-        reasons.append(
-            (f"Ray dropped {texts.short(dropped)}", f"Ray dropped {dropped:,} events before they were sent.")
-        )
-    if state != "live" and received > stored:
-        missing = received - stored
-        reasons.append((f"{texts.short(missing)} not stored", f"{missing:,} events were received but are not stored."))
-    reasons += _reading_problems(known)
-    known_of = received + dropped
-    share = 1.0 if state == "live" and not dropped else min(stored / known_of, 1.0) if known_of else 1.0
-    return Kept(share, reasons[0][0] if reasons else "", " ".join(why for _, why in reasons))
+    accounts, summary = known.accounts, known.summary
+    facts = summary.facts if summary else {}
 
+    def fact(name: str) -> int:
+        return int(facts.get(name) or 0)
 
-_NO_ACCOUNT = "Its collectors kept no account, so that nobody knows whether all arrived."
-
-
-def _counted(known: Known) -> tuple[int, int, int, int]:
-    """Events received (each once), stored, and dropped by Ray; collectors that did not end in order."""
-    accounts = known.accounts
-    if accounts:
-        return (
-            sum(account.events.received - account.events.duplicated for account in accounts),
-            sum(account.events.stored + account.events.quarantined for account in accounts),
-            sum(account.events.dropped_by_ray or 0 for account in accounts),
-            sum(_is_cut_off(account) for account in accounts),
-        )
-    summary = known.summary
-    if summary is None:
-        return 0, 0, 0, 0
-
-    def told(name: str) -> int:
-        return int(summary.facts.get(name) or 0)
-
-    return (
-        told("events_received") - (summary.accounts.duplicated or 0),
-        told("events_stored") + told("events_quarantined"),
-        told("events_dropped_by_ray"),
-        summary.accounts.cut_off,
+    read = Told(
+        goes_on=state == "live",
+        vanished=state == "lost",
+        without_files=Nodes(fact("nodes_without_files")),
+        log_bytes_lost=fact("log_bytes_lost"),
+        problem_count=summary.problem_count if summary else 0,
+        problem=summary.problem if summary else "",
     )
-
-
-def _is_cut_off(account: Account) -> bool:
-    return account.ended != "graceful"
-
-
-def _reading_problems(known: Known) -> list[tuple[str, str]]:
-    summary = known.summary
-    if summary is None:
-        return []
-    found = []
-    if missing := int(summary.facts.get("nodes_without_files") or 0):
-        found.append((f"{missing} node{'s' * (missing > 1)} missing", f"Nothing was stored of {missing} nodes."))
-    if lost := int(summary.facts.get("log_bytes_lost") or 0):
-        found.append((f"{texts.size(lost)} of logs lost", f"{texts.size(lost)} of log files are lost."))
-    if number := summary.problem_count:
-        found.append(
-            (
-                f"{texts.short(number)} problem{'s' * (number > 1)}",
-                f"Problems in the archive: {texts.clip(summary.problem)}",
-            )
+    if accounts or summary is None:
+        events = [account.events for account in accounts]
+        return replace(
+            read,
+            collectors=len(accounts),
+            received=sum(of_node.received - of_node.duplicated for of_node in events),
+            stored=sum(of_node.stored for of_node in events),
+            quarantined=sum(of_node.quarantined for of_node in events),
+            dropped=sum(of_node.dropped_by_ray or 0 for of_node in events),
+            cut_off=Nodes(sum(account.ended != "graceful" for account in accounts)),
         )
-    return found
+    return replace(
+        read,
+        collectors=summary.accounts.collectors,
+        received=fact("events_received") - (summary.accounts.duplicated or 0),
+        stored=fact("events_stored"),
+        quarantined=fact("events_quarantined"),
+        dropped=fact("events_dropped_by_ray"),
+        cut_off=Nodes(summary.accounts.cut_off),
+    )

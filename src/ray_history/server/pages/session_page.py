@@ -16,7 +16,7 @@ from ..handling import Asked, Handler
 from .digest import Digest, digest
 from .download import download_size
 from .failed_tasks import Group
-from .kept import kept
+from .kept import session_kept
 from .rows import KINDS
 from .session_jobs import Job, jobs_of
 from .strip import Lane, Strip, lane, strip
@@ -82,7 +82,7 @@ def session_page(frontends: Frontends) -> Handler:
             strip=picture,
             job_lanes=_job_lanes(jobs, picture) if picture else [],
             first_failure=_first_failure(failures, picture),
-            kept=kept(asked),
+            kept=session_kept(asked),
             logs=worth_reading(asked, failures, jobs),
             versions=frontends.versions,
             version=nearest.version if nearest else None,

@@ -48,7 +48,6 @@
       if (at) tell();
       scrub.querySelector('[data-end]')?.addEventListener('click', event => { event.preventDefault(); go(query => query.delete('at')); });
     }
-    bar.querySelector('[data-version]')?.addEventListener('change', event => go(query => query.set('dashboard', event.target.value)));
     const said = bar.querySelector('[data-said]');
     bar.querySelector('[data-share]').addEventListener('click', async () => {
       try { await navigator.clipboard.writeText(location.href); said.textContent = 'Copied'; } catch { said.textContent = 'Copy the address'; }

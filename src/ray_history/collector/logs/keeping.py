@@ -12,11 +12,11 @@ from functools import partial
 
 import msgspec
 
-from ..archive.log_files import LogFile
-from ..archive.tails import Entry, Tail, stitch
-from .log_bundles import Bundles
-from .log_objects import Content, Objects, Standing
-from .log_positions import Followed, Former, Positions
+from ...archive.log_files import LogFile
+from ...archive.tails import Entry, Tail, stitch
+from .bundles import Bundles
+from .objects import Content, Objects, Standing
+from .positions import Followed, Former, Positions
 
 
 class Keeping:

@@ -2,7 +2,7 @@
 
 Invariants:
 * Positions move only after the store confirmed the bytes. The file is written after that, so it may be behind the
-  archive and never ahead of it; `log_recovery` catches up, also from an old copy or from none.
+  archive and never ahead of it; `recovery` catches up, also from an old copy or from none.
 * A file is its device and inode, and the bytes at its begin and before the last position (`Mark`): another file that
   got the same inode number, or the same file written anew, does not have them.
 * The state file is replaced as a whole, synced, only when something changed.
@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from .log_tree import Identity, read_at
+from .tree import Identity, read_at
 
 HEAD, EDGE = 1024, 256
 """Bytes that are compared to know a file again: at its begin, and before the position."""
@@ -110,10 +111,19 @@ class Followed(msgspec.Struct, omit_defaults=True, eq=False):
     @property
     def is_settled(self) -> bool:
         """It was renamed since it was stored, shipped or first seen, and stands nowhere whole under its name."""
-        if self.whole is not None:
-            return self.whole.name != self.name and self.size > 0
-        shipped_as = next((stream.path for stream in reversed(self.streams) if stream.sent), self.born)
+        shipped_as = self.whole.name if self.whole is not None else self._sent_as or self.born
         return shipped_as != self.name and self.size > 0
+
+    @property
+    def stored_as(self) -> str:
+        """The name that its newest bytes in the archive have there."""
+        if self.whole is not None and self.whole.size >= max((stream.sent for stream in self.streams), default=0):
+            return self.whole.name
+        return self._sent_as or self.name
+
+    @property
+    def _sent_as(self) -> str:
+        return next((stream.path for stream in reversed(self.streams) if stream.sent), "")
 
     def covered_by(self, whole: Whole) -> None:
         """Bundles are not needed for bytes that stand in this object now."""
@@ -169,6 +179,7 @@ class Positions:
 
     def __init__(self, state_file: Path, session: str, node: str) -> None:
         self._file = state_file
+        self.node = node
         self.lost = ""
         """Why nothing was remembered; empty when something was."""
         state = self._load(session, node)
@@ -195,6 +206,11 @@ class Positions:
         self.known_sequence = 0 if self.lost else self.next_sequence
         """Bundles from here on were put and not remembered."""
         self.next_generation = self._state.next_generation
+
+    @property
+    def identities(self) -> AbstractSet[Identity]:
+        """All files that are followed."""
+        return self.files.keys() | self.gone.keys()
 
     def streams(self) -> list[Stream]:
         return [stream for holder in self.holders() for stream in holder.streams]

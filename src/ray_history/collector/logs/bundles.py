@@ -20,13 +20,13 @@ from itertools import groupby
 
 import msgspec
 
-from ..archive.errors import NotFound
-from ..archive.log_files import LogFiles
-from ..archive.stores import ObjectInfo
-from ..archive.tails import MAX_ENTRY, BundleWriter, CorruptBundle, Entry, Tail, parse_header, read_entry
-from .destination import Destination
-from .log_positions import Followed, Mark, Positions, Stream
-from .log_tree import disk_path
+from ...archive.errors import NotFound
+from ...archive.log_files import LogFiles
+from ...archive.stores import ObjectInfo
+from ...archive.tails import MAX_ENTRY, BundleWriter, CorruptBundle, Entry, Tail, parse_header, read_entry
+from ..destination import Destination
+from .positions import Followed, Mark, Positions, Stream
+from .tree import disk_path
 
 
 class Bundles:

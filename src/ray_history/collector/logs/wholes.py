@@ -2,7 +2,7 @@
 
 What a name's object holds is brought to safety before another file's content replaces it, or hides it by newer tails:
 * its file was renamed: it is stored under its new name first, by a copy inside the store when the object is complete;
-* its file is gone, or was truncated: see `log_keeping`.
+* its file is gone, or was truncated: see `keeping`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from os import fstat
 from typing import Protocol
 
-from ..archive.errors import ArchiveError
-from ..archive.stores.cloud import PART_SIZE
-from .log_bundles import Bundles
-from .log_keeping import Keeping
-from .log_objects import SAMPLE, Interrupted, Objects, Standing, chunks
-from .log_positions import EDGE, HEAD, Followed, Former, Mark, Positions, Stream, Whole
-from .log_tree import Descriptors, Vanished, read_at
+from ...archive.errors import ArchiveError
+from ...archive.stores.cloud import PART_SIZE
+from .bundles import Bundles
+from .keeping import Keeping
+from .objects import SAMPLE, Interrupted, Objects, Standing, chunks
+from .positions import EDGE, HEAD, Followed, Former, Mark, Positions, Stream, Whole
+from .tree import Descriptors, Vanished, read_at
 
 PARALLEL = 4
 """Small files on their way at a time; of large ones there is one, which goes up in parts at a time."""

@@ -2,6 +2,10 @@
 
 One `LogShipper` per session and node. The current one ships new bytes every push interval; when Ray starts a new
 session, or the collector finds sessions of earlier lives, those are finished in the background, one at a time.
+
+A raylet that starts again in the same session is another node and writes into the same directory, mostly new files. A
+file belongs to the node that was there when it was first seen, and stays with it: so the shippers of the nodes before
+go on with the files that they have, and take no others. After a start their state files tell which those are.
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from ..archive.errors import ArchiveError
-from .destination import Destination
-from .ledger import Ledger
-from .log_shipping import LogShipper
-from .ray_node import RayNode, RaySession
-from .settings import CollectorSettings
+from ...archive.errors import ArchiveError
+from ..destination import Destination
+from ..ledger import Ledger
+from ..ray_node import RayNode, RaySession
+from ..settings import CollectorSettings
+from .shipping import LogShipper
+from .tree import Identity
 
 journal = logging.getLogger(__name__)
 
@@ -38,7 +44,8 @@ class SessionLogs:
         self._settings = settings
         self._state = settings.data_dir / "logs"
         self._state.mkdir(parents=True, exist_ok=True)
-        self._current: LogShipper | None = None
+        self._current: list[LogShipper] = []
+        """Of the current session: those of the nodes that this one was before, its own last."""
         self._current_name = ""
         self._due = 0.0
         self._finishing: threading.Thread | None = None
@@ -49,8 +56,7 @@ class SessionLogs:
         session = self._node.current()
         if session is not None:
             self._follow(session)
-        if self._current is not None:
-            self._ship(self._current)
+        self._ship()
         self._finish_ended()
 
     def ship_now(self) -> None:
@@ -59,42 +65,45 @@ class SessionLogs:
         session = self._node.current()
         if session is not None:
             self._follow(session)
-        if self._current is not None:
-            self._ship(self._current)
+        self._ship()
 
     def finish(self, deadline: float) -> bool:
         """At exit: everything that is left of the current session, within the deadline; True when nothing is left."""
         session = self._node.current()
         if session is not None:
             self._follow(session)
-        if self._current is None:
-            return True
-        outcome = self._current.finish(deadline, final=True)
-        self._account(self._current_name, self._current, left=outcome.files_left)
-        return outcome.complete
+        complete = True
+        for shipper in reversed(self._current):
+            outcome = shipper.finish(deadline, final=True)
+            self._account(self._current_name, shipper, left=outcome.files_left)
+            complete &= outcome.complete
+        return complete
 
     def _follow(self, session: RaySession) -> None:
-        if session.name == self._current_name:
-            return
         node = self._node.node_id(session)
         if node is None or not session.logs.is_dir():
             return  # Ray is still starting; its files stay where they are
-        if self._current is not None:
-            self._current.close()  # the session is over; it is finished in the background
-        self._current, self._current_name = self._shipper(session, node), session.name
-        account = self._ledger.session(session.name)
-        account.node = account.node or node
+        if session.name != self._current_name:
+            for shipper in self._current:
+                shipper.close()  # the session is over; it is finished in the background
+            self._current, self._current_name = self._shippers(session, node), session.name
+        elif node not in {shipper.node for shipper in self._current}:
+            self._current.append(self._shipper(session, node, self._current))
+        else:
+            return
+        self._ledger.node(session.name, node)
         self._due = 0.0
         journal.info("following the logs of %s as node %s", session.name, node)
 
-    def _ship(self, shipper: LogShipper) -> None:
-        found = shipper.scan()
+    def _ship(self) -> None:
+        lines = sum(shipper.scan().pending_lines for shipper in self._current)
         batch = self._settings.log_batching
-        if time.monotonic() >= self._due or (batch and found.pending_lines >= batch):
+        if time.monotonic() >= self._due or (batch and lines >= batch):
             self._due = time.monotonic() + self._settings.push_interval
-            shipper.ship_tails()
-            shipper.ship_settled()
-            self._account(self._current_name, shipper)
+            for shipper in self._current:
+                shipper.ship_tails()
+                shipper.ship_settled()
+                self._account(self._current_name, shipper)
 
     def _finish_ended(self) -> None:
         if self._settings.session_dir is not None or (self._finishing is not None and self._finishing.is_alive()):
@@ -113,35 +122,59 @@ class SessionLogs:
                 yield session, node
 
     def _finish_one(self, session: RaySession, node: str) -> None:
-        shipper = self._shipper(session, node)
+        shippers = self._shippers(session, node)
+        failures: list[str] = []
+        complete = True
         try:
             self._destination.store.put(self._destination.marker(session.name), b"")
-            shipper.scan()
-            outcome = shipper.finish(time.monotonic() + _UNHURRIED, final=True)
+            for shipper in shippers:
+                outcome = shipper.finish(time.monotonic() + _UNHURRIED, final=True)
+                self._account(session.name, shipper, left=outcome.files_left)
+                complete &= outcome.complete
+                failures += outcome.failures
         except (ArchiveError, OSError) as error:
-            journal.error("storing the logs of %s failed and will be tried again: %s", session.name, error)
-            time.sleep(_PAUSE)
-            return
+            complete, failures = False, [str(error)]
         finally:
-            shipper.close()
-        self._account(session.name, shipper, left=outcome.files_left)
-        if outcome.complete:
-            self._ledger.session(session.name).ended = "graceful"
+            for shipper in shippers:
+                shipper.close()
+        if complete:
+            for shipper in shippers:
+                self._ledger.node(session.name, shipper.node).ended = "graceful"
             (self._state / f"{session.name}.finished").touch()
             self._finished.add(session.name)
             journal.info("the logs of %s are stored", session.name)
         else:
-            for failure in outcome.failures[:3]:
+            for failure in failures[:3]:
                 journal.error("storing the logs of %s failed and will be tried again: %s", session.name, failure)
             time.sleep(_PAUSE)
 
-    def _shipper(self, session: RaySession, node: str) -> LogShipper:
+    def _shippers(self, session: RaySession, node: str) -> list[LogShipper]:
+        """Those of the nodes that this one was before, then its own."""
+        states = self._state.glob(f"{session.name}.*.json")
+        known = {path.name.removeprefix(f"{session.name}.").removesuffix(".json") for path in states}
+        shippers: list[LogShipper] = []
+        for each in [*sorted(known - {node}), node]:
+            shippers.append(self._shipper(session, each, shippers))
+        return shippers
+
+    def _shipper(self, session: RaySession, node: str, former: Sequence[LogShipper]) -> LogShipper:
+        """For what `former` does not have, until there is another node."""
+        before = list(former)
+        known = {node, None, *(shipper.node for shipper in before)}
+
+        def ours_of(strangers: AbstractSet[Identity]) -> AbstractSet[Identity]:
+            if self._node.node_id(session) not in known or self._node.is_starting(session):
+                return frozenset()  # they may be the next node's
+            return strangers - set().union(*(shipper.identities for shipper in before))
+
+        for shipper in before:
+            shipper.take_no_more()
         state = self._state / f"{session.name}.{node}.json"
-        return LogShipper(self._destination, session.name, node, session.logs, state)
+        return LogShipper(self._destination, session.name, node, session.logs, state, ours_of=ours_of)
 
     def _account(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
         with self._ledger.lock:
-            logs, counted = self._ledger.session(session).logs, shipper.counters
+            logs, counted = self._ledger.node(session, shipper.node).logs, shipper.counters
             logs.files = counted.files_seen
             logs.bytes_seen = counted.bytes_written
             logs.bytes_stored = counted.bytes_stored

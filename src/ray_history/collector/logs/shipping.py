@@ -1,30 +1,23 @@
-"""Brings the log files of one node to the archive while they are written, so that nothing is lost with the node.
-
-Every interval the bytes appended to any file go out as one bundle of tails. A file that was rotated or moved is stored
-whole under its new name, all files are at the end; bundles whose bytes stand in whole objects are deleted. What stands
-in the archive is never destroyed by what happens on the disk: see `log_wholes` for what is kept where.
-
-The parts: `log_tree` (the disk), `log_following` (what happened there), `log_positions` (the state file), `log_bundles`
-and `log_objects` (the archive), `log_wholes` (storing without destroying), `log_recovery` (after a start).
-"""
+"""Brings the log files of one node in one session to the archive: new bytes as tails, whole files when they end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from os.path import basename
 from pathlib import Path
 
-from ..archive.errors import ArchiveError
-from .destination import Destination
-from .log_bundles import Bundles
-from .log_following import Follower, ScanResult
-from .log_objects import Interrupted, Objects
-from .log_positions import Counters, Followed, Mark, Positions, Stream
-from .log_recovery import Recovery
-from .log_tree import Descriptors, Vanished, read_at
-from .log_wholes import Outcome, Wholes
+from ...archive.errors import ArchiveError
+from ..destination import Destination
+from .bundles import Bundles
+from .following import Follower, ScanResult, Strangers
+from .objects import Interrupted, Objects
+from .positions import Counters, Followed, Mark, Positions, Stream
+from .recovery import Recovery
+from .tree import Descriptors, Identity, Vanished, read_at
+from .wholes import Outcome, Wholes
 
 BUNDLE_BYTES = 8 * 1024 * 1024
 """Log bytes in one bundle: all that is held in memory of them."""
@@ -68,6 +61,7 @@ class LogShipper:
         logs: Path,
         state_file: Path,
         *,
+        ours_of: Strangers = lambda strangers: strangers,
         bundle_bytes: int = BUNDLE_BYTES,
         open_files: int = OPEN_FILES,
         count_bytes: int = COUNT_BYTES,
@@ -78,9 +72,18 @@ class LogShipper:
         self._descriptors = Descriptors(logs, open_files)
         self._bundles = Bundles(destination, session, node, self._positions)
         self._objects = Objects(destination, session, node, self._positions)
-        self._following = Follower(logs, self._positions, self._objects, self._descriptors, count_bytes)
+        self._following = Follower(logs, self._positions, self._objects, self._descriptors, count_bytes, ours_of)
         self._wholes = Wholes(self._positions, self._bundles, self._objects, self._descriptors, self._following)
         self._recovered = False
+
+    @property
+    def node(self) -> str:
+        return self._positions.node
+
+    @property
+    def identities(self) -> AbstractSet[Identity]:
+        """The files that are this node's."""
+        return self._positions.identities
 
     @property
     def counters(self) -> Counters:
@@ -99,6 +102,10 @@ class LogShipper:
     def close(self) -> None:
         """Close all files; positions are saved already."""
         self._descriptors.close_all()
+
+    def take_no_more(self) -> None:
+        """Go on with the files that are known; new ones are another node's."""
+        self._following.ours_of = lambda _: frozenset()
 
     def scan(self) -> ScanResult:
         """Look what happened to the files; nothing is asked of the store."""

@@ -13,12 +13,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from ..archive.stores import ObjectInfo
-from ..archive.tails import Entry, Tail
-from .log_bundles import Bundles
-from .log_objects import Objects, Standing
-from .log_positions import Followed, Former, Mark, Positions, Stream, Whole
-from .log_tree import Descriptors, Vanished, read_at
+from ...archive.stores import ObjectInfo
+from ...archive.tails import Entry, Tail
+from .bundles import Bundles
+from .objects import Objects, Standing
+from .positions import Followed, Former, Mark, Positions, Stream, Whole
+from .tree import Descriptors, Vanished, read_at
 
 
 class Recovery:

@@ -7,13 +7,17 @@ here is read to its end; of any other that is gone, or begins anew, what the arc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from .log_objects import Objects
-from .log_positions import Followed, Former, Mark, Positions
-from .log_tree import Descriptors, Found, Identity, Vanished, read_at, walk
+from .objects import Objects
+from .positions import Followed, Former, Mark, Positions
+from .tree import Descriptors, Found, Identity, Vanished, read_at, walk
+
+Strangers = Callable[[AbstractSet[Identity]], AbstractSet[Identity]]
+"""Which of the files that were not seen before are this node's; asked after all of them were seen."""
 
 _LINE = 100  # bytes, of lines that were not counted
 _MOST_PROBLEMS = 100
@@ -35,13 +39,20 @@ class Follower:
     """Knows the files on the disk."""
 
     def __init__(
-        self, root: Path, positions: Positions, objects: Objects, descriptors: Descriptors, count_bytes: int
+        self,
+        root: Path,
+        positions: Positions,
+        objects: Objects,
+        descriptors: Descriptors,
+        count_bytes: int,
+        ours_of: Strangers,
     ) -> None:
         self._root = root
         self._positions = positions
         self._objects = objects
         self._descriptors = descriptors
         self._count_bytes = count_bytes
+        self.ours_of = ours_of
         self._lines: dict[Identity, tuple[int, int, int]] = {}
         self._missed: set[Identity] = set()
         self.scanned = False
@@ -56,6 +67,9 @@ class Follower:
         for folder in tree.unlisted:
             self.report(f"log directory {folder or '.'} cannot be listed")
         found = self._by_identity(tree.files)
+        strangers = found.keys() - self._positions.identities
+        for other in strangers - self.ours_of(strangers) if strangers else ():
+            del found[other]
         renamed = self._take_up(found.values())
         self._miss(found, tree.unlisted)
         if renamed or len(self._positions.names) != len(self._positions.files):
@@ -71,7 +85,7 @@ class Follower:
             counters.bytes_written += size
         else:  # its growth was counted, not that it began anew
             counters.bytes_written += file.stored + max(0, size - file.size)
-        self._bury(file)
+        self._bury(file, file.stored_as)  # a name that it has since may be that of the other bytes
         file.streams, file.whole, file.mark = [], None, Mark()
         file.born, file.size = file.name, size
         self.unsent.add(file)
@@ -137,7 +151,7 @@ class Follower:
             descriptor = self._descriptors.known(identity)
             if descriptor is None:
                 positions.counters.bytes_lost += max(0, file.size - file.stored)
-                self._bury(file)
+                self._bury(file, file.name)
             else:
                 status = os.fstat(descriptor)
                 if status.st_nlink and identity not in missed_before and file.name not in taken:
@@ -150,11 +164,11 @@ class Follower:
                 self.unsent.add(file)
             del positions.files[identity]
 
-    def _bury(self, file: Followed) -> None:
+    def _bury(self, file: Followed, name: str) -> None:
         self._lines.pop(file.identity, None)
         if not file.reach:
             return
-        former = Former(file.name, file.mtime_ns, file.streams, file.whole)
+        former = Former(name, file.mtime_ns, file.streams, file.whole)
         self._positions.formers.append(former)
         if file.whole is not None:
             there = self._objects.standing.get(file.whole.name)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..archive.tails import portable_path
+from ...archive.tails import portable_path
 
 MAX_DEPTH = 64
 """Directories below `logs/`; Ray has two."""
