@@ -100,10 +100,12 @@ def list_rows(asked: Asked, table: str) -> Response:
     where, values = conditions(listing, asked_for)
     total, filtered = _counted(asked, rows, listing, asked_for)
     suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
-    sql = f"select encode({row(table, detail=detail, redact=asked.redact)}), {suspect} from {rows}"
-    if where:
-        sql += f" where {where}"
-    sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
+    # Which rows first, then their texts: sorted or counted off otherwise are the texts of rows that nobody asked for.
+    chosen = f"from {rows} where {where or 'true'}{_order(listing, query, truncated=filtered > limit)}"
+    sql = f"""
+        select encode({row(table, detail=detail, redact=asked.redact)}), {suspect}
+        from ({chosen} limit {limit} offset {offset})
+        """
 
     warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
 
