@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .sql import text
+
 _EVENTS = {
     "PENDING_ARGS_AVAIL": "pending_args_avail_ns",
     "PENDING_NODE_ASSIGNMENT": "pending_node_assignment_ns",
@@ -209,12 +211,28 @@ def row(table: str, *, detail: bool, redact: bool = False) -> str:
     return f"case when {_USUAL_TASK} then {_json_object(table, usual, redact=redact)} else {exact} end"
 
 
+_SENSITIVE = (
+    "auth|bearer|cookie|credential|jwt|pass(?:phrase|wo?r?d)|pwd|secret|token|"
+    "(?:api|access|account|encryption|private|shared|signing|ssh|storage)[-_.]?key"
+)
+_NAME = r"[\w.\x{80}-\x{10ffff}-]*"
+_TOLD_SECRET = text(
+    rf"(?i)env_?vars|://[^/\s]*@|(?:{_SENSITIVE}){_NAME}[^\w:=]*[:=]|-{_NAME}(?:{_SENSITIVE}){_NAME}[ \t]"
+)
+"""What free text holds if it tells a secret: something named like one, and its value. Many name one and tell none
+(`tokenize.remote(batch)`, `KeyError: 7`), and looking through a row takes longer than making it."""
+
+
 def may_hold_secret(table: str, *, detail: bool) -> str:
     """SQL: whether a row made with `redact` may still hold a secret in its free text; worth asking for tasks only."""
     if table != "tasks":
         return "true"
-    texts = ["name", *(["error_message", "call_site", "beside_variables(runtime_env)"] if detail else [])]
-    return f"may_hold_secret(concat_ws(' ', {', '.join(texts)}))"
+    if not detail:
+        return f"regexp_matches(name, {_TOLD_SECRET})"
+    return f"""
+        regexp_matches(concat_ws(' ', name, error_message, call_site), {_TOLD_SECRET})
+        or may_hold_secret(beside_variables(coalesce(runtime_env, '')))
+    """
 
 
 def _json_object(table: str, columns: list[Column], *, redact: bool) -> str:
