@@ -66,6 +66,35 @@ def test_sorting_goes_both_ways(server: Served) -> None:
     assert names == sorted(names, reverse=True)
 
 
+def test_attempts_of_a_task_are_counted_and_paged_in_their_order(server: Served) -> None:
+    rows = asked(server, "tasks", limit=1000, detail=1).rows
+    task = next(row["task_id"] for row in rows if row["attempt_number"] == 2)
+    attempts = [row for row in rows if row["task_id"] == task]
+    assert [row["attempt_number"] for row in attempts] == list(range(len(attempts)))
+    found = asked(server, "tasks", ("task_id", "=", task), detail=1).json["data"]["result"]
+    assert found["result"] == attempts
+    assert (found["total"], found["num_filtered"]) == (len(attempts), len(attempts))
+    page = asked(server, "tasks", ("task_id", "=", task), detail=1, limit=1, offset=1).json["data"]["result"]
+    assert page["result"] == attempts[1:2]
+    assert (page["total"], page["num_filtered"]) == (len(attempts), len(attempts))
+    assert asked(server, "tasks", ("task_id", "=", task.upper()), detail=1).rows == attempts
+    last = asked(server, "tasks", ("task_id", "=", task), detail=1, sort="attempt_number", order="desc", limit=1).rows
+    assert last == attempts[-1:]
+
+
+@pytest.mark.parametrize("detail", [0, 1])
+def test_a_row_is_the_same_in_a_long_list_in_a_short_one_and_alone(server: Served, detail: int) -> None:
+    rows = asked(server, "tasks", limit=1000, detail=detail, sort="task_id", exclude_driver=0).rows
+    short = [
+        row
+        for at in range(0, 400, 50)
+        for row in asked(server, "tasks", limit=50, offset=at, detail=detail, sort="task_id", exclude_driver=0).rows
+    ]
+    assert short == rows
+    alone = asked(server, "tasks", ("task_id", "=", rows[7]["task_id"]), detail=detail).rows
+    assert alone == [row for row in rows if row["task_id"] == rows[7]["task_id"]]
+
+
 def test_filters_compare_text_without_case(server: Served) -> None:
     failed = asked(server, "tasks", ("state", "=", "failed"), limit=1000).rows
     assert failed == asked(server, "tasks", ("STATE", "=", "FAILED"), limit=1000).rows

@@ -41,6 +41,8 @@ class Listing:
     flags: str = ""
     at_source: tuple[str, ...] = ()
     """Filters that Ray applies where the rows come from: they count into `total`."""
+    then: str = ""
+    """What rows of the same key are sorted by, so that answers and pages never differ by chance."""
 
     @property
     def filterable(self) -> list[str]:
@@ -58,6 +60,7 @@ LISTINGS = {
             "attempt_number worker_pid",
             "is_debugger_paused",
             at_source=("task_id", "job_id", "actor_id", "name", "state"),
+            then=", attempt_number",
         ),
         Listing(
             "actors",
@@ -107,7 +110,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         return f"select encode({row(table, detail=detail, redact=asked.redact, few=few)}), {suspect} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
-        found = tables.fetch(texts(chosen + _order(listing, query, truncated=True), few=True), values)
+        found = tables.fetch(texts(chosen + _order(listing, query, truncated=False), few=True), values)
         head, tail = _envelope(asked, table, len(found), len(found))
         return Response(_body(head, found[offset : offset + limit], tail), media_type=JSON)
     total, filtered = _counted(asked, rows, listing, asked_for)
@@ -238,9 +241,9 @@ def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
         raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(listing.filterable)}")
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
-        return f" order by {column} {order} nulls last, {listing.key}"
+        return f" order by {column} {order} nulls last, {listing.key}{listing.then}"
     # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste.
-    return "" if truncated else f" order by {listing.key} {order}"
+    return "" if truncated else f" order by {listing.key} {order}{listing.then}"
 
 
 HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}
