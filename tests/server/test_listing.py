@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
@@ -59,6 +61,17 @@ def test_pages_together_are_the_whole_listing(server: Served) -> None:
         for row in asked(server, "tasks", limit=50, offset=at, sort="task_id").rows
     ]
     assert pages == whole == sorted(whole)
+
+
+def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = asked(server, "tasks", limit=1000, detail=1)
+    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    streamed = asked(server, "tasks", limit=1001, detail=1)
+    assert "content-length" in held.headers
+    assert "content-length" not in streamed.headers
+    by_attempt = itemgetter("task_id", "attempt_number")
+    assert sorted(streamed.rows, key=by_attempt) == held.rows
+    assert asked(server, "tasks", limit=1002, detail=1, sort="task_id").rows == held.rows
 
 
 def test_sorting_goes_both_ways(server: Served) -> None:

@@ -110,12 +110,12 @@ def list_rows(asked: Asked, table: str) -> Response:
         return f"select encode({row(table, detail=detail, redact=asked.redact, few=few)}), {suspect} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
-        found = tables.fetch(texts(chosen + _order(listing, query, truncated=False), few=True), values)
+        found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True), values)
         head, tail = _envelope(asked, table, len(found), len(found))
         return Response(_body(head, found[offset : offset + limit], tail), media_type=JSON)
     total, filtered = _counted(asked, rows, listing, asked_for)
     head, tail = _envelope(asked, table, total, filtered)
-    chosen += f"{_order(listing, query, truncated=filtered > limit)} limit {limit} offset {offset}"
+    chosen += f"{_order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))} limit {limit} offset {offset}"
     sql = texts(chosen, few=limit <= _FEW)
     if limit <= _AT_ONCE:
         return Response(_body(head, tables.fetch(sql, values), tail), media_type=JSON)
@@ -235,15 +235,16 @@ def _texts(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
     return [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
 
 
-def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
+def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     column = query.get("sort", "")
     if column and column not in (*listing.filterable, listing.key):
         raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(listing.filterable)}")
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
         return f" order by {column} {order} nulls last, {listing.key}{listing.then}"
-    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste.
-    return "" if truncated else f" order by {listing.key} {order}{listing.then}"
+    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste. Of a whole
+    # listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
+    return f" order by {listing.key} {order}{listing.then}" if by_key else ""
 
 
 HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}
