@@ -131,18 +131,19 @@ def _queries(archive: Path) -> None:
     with indexer(str(archive)).open(only_session(str(archive))) as opened:
         tables = Tables(opened.directory, memory=1 << 30)
         tasks, detailed = tables.source("tasks"), row("tasks", detail=True)
+        alone = row("tasks", detail=True, few=True)
         (one,) = tables.rows(f"select task_id from {tasks} limit 1 offset 40000")
         (middle,) = tables.rows(f"select median(running_ns)::bigint from {tasks}")
         then = tables.source("tasks", View(at=middle[0]))
         asked: dict[str, Callable[[], object]] = {
-            "10,000 tasks with detail": lambda: _fetch(tables, f"select {detailed} from {tasks} limit 10000"),
+            "10,000 tasks with detail": lambda: _fetch(tables, f"select {detailed} from (from {tasks} limit 10000)"),
             "10,000 failed tasks": lambda: _fetch(
-                tables, f"select {detailed} from {tasks} where state = 'FAILED' limit 10000"
+                tables, f"select {detailed} from (from {tasks} where state = 'FAILED' limit 10000)"
             ),
             "summary by function": lambda: tables.rows(
                 f"select coalesce(name, func_or_class_name), type, state, count(*) from {tasks} group by all"
             ),
-            "one task by id": lambda: tables.rows(f"select {detailed} from {tables.task(*one)} where task_id = ?", one),
+            "one task by id": lambda: tables.rows(f"select {alone} from {tables.task(*one)} where task_id = ?", one),
             "states at a moment": lambda: tables.rows(f"select state, count(*) from {then} group by all"),
         }
         for name, ask in asked.items():

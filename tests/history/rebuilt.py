@@ -47,9 +47,12 @@ class Rebuilt:
     tables: Tables
 
     def rows(self, table: str, view: View = LAST, *, detail: bool = True) -> list[Row]:
-        """A listing, in the order of its rows' text."""
-        sql = f"select {row(table, detail=detail)} as line from {self.tables.source(table, view)} order by line"
-        return [json.loads(line) for (line,) in self.tables.rows(sql)]
+        """A listing, in the order of its rows' text; the same however many rows are made at once."""
+        many, few = (row(table, detail=detail, few=few) for few in (False, True))
+        sql = f"select {many} as line, {few} from {self.tables.source(table, view)} order by line"
+        lines = self.tables.rows(sql)
+        assert [line for line, _ in lines] == [line for _, line in lines]
+        return [json.loads(line) for line, _ in lines]
 
     def row(self, table: str, view: View = LAST) -> Row:
         """The only row of a listing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
@@ -61,9 +63,49 @@ def test_pages_together_are_the_whole_listing(server: Served) -> None:
     assert pages == whole == sorted(whole)
 
 
+def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = asked(server, "tasks", limit=1000, detail=1)
+    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    streamed = asked(server, "tasks", limit=1001, detail=1)
+    assert "content-length" in held.headers
+    assert "content-length" not in streamed.headers
+    by_attempt = itemgetter("task_id", "attempt_number")
+    assert sorted(streamed.rows, key=by_attempt) == held.rows
+    assert asked(server, "tasks", limit=1002, detail=1, sort="task_id").rows == held.rows
+
+
 def test_sorting_goes_both_ways(server: Served) -> None:
     names = [row["name"] for row in asked(server, "tasks", limit=1000, sort="name", order="desc").rows]
     assert names == sorted(names, reverse=True)
+
+
+def test_attempts_of_a_task_are_counted_and_paged_in_their_order(server: Served) -> None:
+    rows = asked(server, "tasks", limit=1000, detail=1).rows
+    task = next(row["task_id"] for row in rows if row["attempt_number"] == 2)
+    attempts = [row for row in rows if row["task_id"] == task]
+    assert [row["attempt_number"] for row in attempts] == list(range(len(attempts)))
+    found = asked(server, "tasks", ("task_id", "=", task), detail=1).json["data"]["result"]
+    assert found["result"] == attempts
+    assert (found["total"], found["num_filtered"]) == (len(attempts), len(attempts))
+    page = asked(server, "tasks", ("task_id", "=", task), detail=1, limit=1, offset=1).json["data"]["result"]
+    assert page["result"] == attempts[1:2]
+    assert (page["total"], page["num_filtered"]) == (len(attempts), len(attempts))
+    assert asked(server, "tasks", ("task_id", "=", task.upper()), detail=1).rows == attempts
+    last = asked(server, "tasks", ("task_id", "=", task), detail=1, sort="attempt_number", order="desc", limit=1).rows
+    assert last == attempts[-1:]
+
+
+@pytest.mark.parametrize("detail", [0, 1])
+def test_a_row_is_the_same_in_a_long_list_in_a_short_one_and_alone(server: Served, detail: int) -> None:
+    rows = asked(server, "tasks", limit=1000, detail=detail, sort="task_id", exclude_driver=0).rows
+    short = [
+        row
+        for at in range(0, 400, 50)
+        for row in asked(server, "tasks", limit=50, offset=at, detail=detail, sort="task_id", exclude_driver=0).rows
+    ]
+    assert short == rows
+    alone = asked(server, "tasks", ("task_id", "=", rows[7]["task_id"]), detail=detail).rows
+    assert alone == [row for row in rows if row["task_id"] == rows[7]["task_id"]]
 
 
 def test_filters_compare_text_without_case(server: Served) -> None:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from .sql import text
 
 _EVENTS = {
     "PENDING_ARGS_AVAIL": "pending_args_avail_ns",
@@ -36,6 +38,9 @@ _PROFILE = """
         for span in spans
     ]
 """
+
+
+_LOG = ("stdout_file", "stderr_file", "stdout_start", "stdout_end", "stderr_start", "stderr_end")
 
 
 def _ms(ns: str) -> str:
@@ -92,12 +97,13 @@ COLUMNS: dict[str, list[Column]] = {
             creation_time_ms=_ms("pending_args_avail_ns"),
             start_time_ms=_ms("running_ns"),
             end_time_ms=_ms("coalesce(failed_ns, finished_ns)"),
-            task_log_info="""case when coalesce(stdout_file, stderr_file) is not null
-                or coalesce(stdout_end, stderr_end) is not null then json_merge_patch('{}', json_object(
-                'stdout_file', stdout_file, 'stderr_file', stderr_file,
-                'stdout_start', stdout_start, 'stdout_end', stdout_end,
-                'stderr_start', stderr_start, 'stderr_end', stderr_end
-            )) end""",
+            task_log_info=f"""case
+                when {" and ".join(f"{name} is not null" for name in _LOG)} then to_json({{
+                    {", ".join(f"'{name}': {name}" for name in _LOG)}
+                }})
+                when coalesce(stdout_file, stderr_file) is not null or coalesce(stdout_end, stderr_end) is not null
+                    then json_merge_patch('{{}}', json_object({", ".join(f"'{name}', {name}" for name in _LOG)}))
+            end""",
             label_selector="coalesce(label_selector, '{}')::json",
             fallback_strategy="""case
                 when fallback_strategy is not null then fallback_strategy::json
@@ -176,53 +182,53 @@ SECRETS = {
 """Which part of which column's value is a runtime environment."""
 
 
-_USUAL_TASK = """
-    type <> 'DRIVER_TASK' and component_type is not null
-    and coalesce(not regexp_matches(runtime_env, '"(working_dir|py_modules|config)"'), true)
-    and (
-        coalesce(stdout_file, stderr_file) is null and coalesce(stdout_end, stderr_end) is null
-        or stdout_file is not null and stderr_file is not null and stdout_start is not null and stdout_end is not null
-        and stderr_start is not null and stderr_end is not null
-    )
-"""
-"""Rows whose nested values always have the same fields: made of structs alone they are a third faster to write."""
-_USUAL_VALUES = {
-    "runtime_env_info": """{
-        'serialized_runtime_env': coalesce(runtime_env, ''),
-        'runtime_env_config': {'setup_timeout_seconds': 600, 'eager_install': true, 'log_files': []::varchar[]}
-    }""",
-    "profiling_data": f"{{{_PROFILE}}}",
-    "task_log_info": """case when stdout_file is not null then {
-        'stdout_file': stdout_file, 'stderr_file': stderr_file, 'stdout_start': stdout_start, 'stdout_end': stdout_end,
-        'stderr_start': stderr_start, 'stderr_end': stderr_end
-    } end""",
-}
+_WRITTEN = ("runtime_env_info", "profiling_data", "task_log_info")
+"""Values of tasks that are JSON as it shall stand."""
 
 
-def row(table: str, *, detail: bool, redact: bool = False) -> str:
-    """SQL: a row as JSON text; with `redact` the values of environment variables are hidden."""
-    columns = [column for column in COLUMNS[table] if detail or not column.detail]
-    exact = _json_object(table, columns, redact=redact)
-    if table != "tasks" or not detail:
-        return exact
-    usual = [replace(column, value=_USUAL_VALUES.get(column.name, column.value)) for column in columns]
-    return f"case when {_USUAL_TASK} then {_json_object(table, usual, redact=redact)} else {exact} end"
+def row(table: str, *, detail: bool, redact: bool = False, few: bool = False) -> str:
+    """SQL: a row as JSON text; with `redact` the values of environment variables are hidden. Of `few` rows the texts
+    are the same: they take longer to make, but less to plan."""
+    values = {
+        column.name: _redacted(table, column) if redact else column.value
+        for column in COLUMNS[table]
+        if detail or not column.detail
+    }
+    if table != "tasks" or not detail or few:
+        return "to_json({" + ", ".join(f"'{name}': {value}" for name, value in values.items()) + "})::varchar"
+    # One struct of all would read what is JSON already, and write it again: that takes a fifth longer.
+    texts = {name: value if name in _WRITTEN else f"to_json({value})" for name, value in values.items()}
+    fields = [f"""'"{name}":', coalesce(({value})::varchar, 'null')""" for name, value in texts.items()]
+    return "concat('{', " + ", ',', ".join(fields) + ", '}')"
+
+
+def _redacted(table: str, column: Column) -> str:
+    secret = SECRETS.get((table, column.name))
+    if not secret:
+        return column.value
+    shown = f"redacted({secret}::varchar)"
+    return column.value.replace(secret, shown if table in ("tasks", "actors") else f"{shown}::json")
+
+
+_SENSITIVE = (
+    "auth|bearer|cookie|credential|jwt|pass(?:phrase|wo?r?d)|pwd|secret|token|"
+    "(?:api|access|account|encryption|private|shared|signing|ssh|storage)[-_.]?key"
+)
+_NAME = r"[\w.\x{80}-\x{10ffff}-]*"
+_TOLD_SECRET = text(
+    rf"(?i)env_?vars|://[^/\s]*@|(?:{_SENSITIVE}){_NAME}[^\w:=]*[:=]|-{_NAME}(?:{_SENSITIVE}){_NAME}[ \t]"
+)
+"""What free text holds if it tells a secret: something named like one, and its value. Many name one and tell none
+(`tokenize.remote(batch)`, `KeyError: 7`), and looking through a row takes longer than making it."""
 
 
 def may_hold_secret(table: str, *, detail: bool) -> str:
     """SQL: whether a row made with `redact` may still hold a secret in its free text; worth asking for tasks only."""
     if table != "tasks":
         return "true"
-    texts = ["name", *(["error_message", "call_site", "beside_variables(runtime_env)"] if detail else [])]
-    return f"may_hold_secret(concat_ws(' ', {', '.join(texts)}))"
-
-
-def _json_object(table: str, columns: list[Column], *, redact: bool) -> str:
-    fields = []
-    for column in columns:
-        value, secret = column.value, SECRETS.get((table, column.name))
-        if redact and secret:
-            shown = f"redacted({secret}::varchar)"
-            value = value.replace(secret, shown if table in ("tasks", "actors") else f"{shown}::json")
-        fields.append(f"'{column.name}': {value}")
-    return "to_json({" + ", ".join(fields) + "})::varchar"
+    if not detail:
+        return f"regexp_matches(name, {_TOLD_SECRET})"
+    return f"""
+        regexp_matches(concat_ws(' ', name, error_message, call_site), {_TOLD_SECRET})
+        or may_hold_secret(beside_variables(coalesce(runtime_env, '')))
+    """

@@ -62,6 +62,7 @@ class Tables:
             config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""}
         )
         self._database.execute("set enable_progress_bar = false")
+        self._database.execute("set global parquet_metadata_cache = true")  # the files never change
         self._heavy = heavy or threading.BoundedSemaphore(threads)
         for view, file in (("rare_event", "rare_events"), ("document", "documents")):
             self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")

@@ -22,6 +22,7 @@ from .handling import Asked, Handler
 from .redaction import redacted
 
 _COUNTS_KEPT = 1000
+_FEW = 100
 _AT_ONCE = 20_000
 """Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
 ALIASES = {"task_type": "type", "task_name": "name"}
@@ -40,6 +41,8 @@ class Listing:
     flags: str = ""
     at_source: tuple[str, ...] = ()
     """Filters that Ray applies where the rows come from: they count into `total`."""
+    then: str = ""
+    """What rows of the same key are sorted by, so that answers and pages never differ by chance."""
 
     @property
     def filterable(self) -> list[str]:
@@ -57,6 +60,7 @@ LISTINGS = {
             "attempt_number worker_pid",
             "is_debugger_paused",
             at_source=("task_id", "job_id", "actor_id", "name", "state"),
+            then=", attempt_number",
         ),
         Listing(
             "actors",
@@ -98,33 +102,59 @@ def list_rows(asked: Asked, table: str) -> Response:
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where not is_driver)"
     where, values = conditions(listing, asked_for)
-    total, filtered = _counted(asked, rows, listing, asked_for)
     suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
-    sql = f"select encode({row(table, detail=detail, redact=asked.redact)}), {suspect} from {rows}"
-    if where:
-        sql += f" where {where}"
-    sql += _order(listing, query, truncated=filtered > limit) + f" limit {limit} offset {offset}"
+    chosen = f"from {rows} where {where or 'true'}"
 
+    def texts(chosen: str, *, few: bool) -> str:
+        """Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too."""
+        return f"select encode({row(table, detail=detail, redact=asked.redact, few=few)}), {suspect} from ({chosen})"
+
+    if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
+        found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True), values)
+        head, tail = _envelope(asked, table, len(found), len(found))
+        return Response(_body(head, found[offset : offset + limit], tail), media_type=JSON)
+    total, filtered = _counted(asked, rows, listing, asked_for)
+    head, tail = _envelope(asked, table, total, filtered)
+    chosen += f"{_order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))} limit {limit} offset {offset}"
+    sql = texts(chosen, few=limit <= _FEW)
+    if limit <= _AT_ONCE:
+        return Response(_body(head, tables.fetch(sql, values), tail), media_type=JSON)
+
+    def parts() -> Iterator[bytes]:
+        yield head
+        separator = b""
+        for page in tables.stream(sql, values):
+            yield separator + b", ".join(_texts(page))
+            separator = b", "
+        yield tail
+
+    return StreamingResponse(parts(), media_type=JSON)
+
+
+def _envelope(asked: Asked, table: str, total: int, filtered: int) -> tuple[bytes, bytes]:
+    """What stands before and after the rows."""
     warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
-
     head = (
         '{"result": true, "msg": "", "data": {"result": {'
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
     )
-    tail = f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'
-    if limit <= _AT_ONCE:
-        texts = _joined(tables.fetch(sql, values))
-        return Response(b"%b%b%b" % (head.encode(), texts, tail.encode()), media_type=JSON)
+    return head.encode(), f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'.encode()
 
-    def parts() -> Iterator[bytes]:
-        yield head.encode()
-        separator = b""
-        for page in tables.stream(sql, values):
-            yield separator + _joined(page)
-            separator = b", "
-        yield tail.encode()
 
-    return StreamingResponse(parts(), media_type=JSON)
+def _body(head: bytes, rows: Iterable[tuple[bytes, bool]], tail: bytes) -> bytes:
+    """The whole answer, copied once: it may have tens of megabytes."""
+    texts = _texts(rows) or [b""]
+    texts[0] = head + texts[0]
+    texts[-1] += tail
+    return b", ".join(texts)
+
+
+def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
+    """Whether nothing but a row's own key is asked for, in a listing whose total counts what matches."""
+    if len(asked_for) != 1 or listing.key not in listing.at_source:
+        return False
+    (only,) = asked_for
+    return (only.key, only.predicate) == (listing.key, "=") and _is_exact(only.key, only.value)
 
 
 def _source(asked: Asked, table: str, asked_for: list[Filter]) -> str:
@@ -208,22 +238,21 @@ def _flag(condition: Filter) -> bool:
     )
 
 
-def _joined(rows: Iterable[tuple[bytes, bool]]) -> bytes:
+def _texts(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
     """Rows as JSON; free text of the suspect ones is looked through for what looks like a secret."""
-    return b", ".join(
-        [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
-    )
+    return [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
 
 
-def _order(listing: Listing, query: QueryParams, *, truncated: bool) -> str:
+def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     column = query.get("sort", "")
     if column and column not in (*listing.filterable, listing.key):
         raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(listing.filterable)}")
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
-        return f" order by {column} {order} nulls last, {listing.key}"
-    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste.
-    return "" if truncated else f" order by {listing.key} {order}"
+        return f" order by {column} {order} nulls last, {listing.key}{listing.then}"
+    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste. Of a whole
+    # listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
+    return f" order by {listing.key} {order}{listing.then}" if by_key else ""
 
 
 HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}

@@ -12,6 +12,7 @@ hidden: text that cannot be read as a runtime environment is hidden whole, as Ra
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -79,9 +80,18 @@ def redacted(value: Any) -> Any:
 
 def is_secret(key: str) -> bool:
     """Whether a name sounds like that of a secret. Counts are none: `max_tokens`."""
+    return _is_known_secret(key) if len(key) <= _USUAL_LENGTH else _sounds_secret(key)
+
+
+def _sounds_secret(key: str) -> bool:
     if _SECRET_PARTS.search(key):
         return True
     return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(key))
+
+
+_USUAL_LENGTH = 80
+_is_known_secret = lru_cache(4096)(_sounds_secret)
+"""Rows of a listing have the same names again and again."""
 
 
 def _object(body: dict[str, Any]) -> dict[str, Any]:

@@ -27,28 +27,25 @@ _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
 
+_TOTALS = ", ".join(
+    f"coalesce(sum(attempts) filter ({which}), 0)::bigint"
+    for which in ("true", "type = 'NORMAL_TASK'", "type = 'ACTOR_TASK'", "type = 'ACTOR_CREATION_TASK'")
+)
+"""Of all attempts, and of those of each kind."""
+
+
 def summarize_tasks(asked: Asked) -> Response:
     """Counts by name and state, or the tree of who called whom."""
     summary_by = one_of(asked.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
     integer(asked.query, "timeout", 30, least=0)  # nothing here takes long enough for it
     wanted = filters(asked.query, ALIASES)
     tasks = f"(from {asked.tables.source('tasks', asked.view)} where type <> 'DRIVER_TASK')"
-    total = _total(asked, "tasks", tasks, wanted)
     matching, values = _matching("tasks", tasks, wanted)
-    ((filtered, functions, methods, creations),) = asked.tables.rows(
-        f"""
-        select
-            count(*),
-            count(*) filter (type = 'NORMAL_TASK'),
-            count(*) filter (type = 'ACTOR_TASK'),
-            count(*) filter (type = 'ACTOR_CREATION_TASK')
-        from {matching}
-        """,
-        values,
-    )
     warnings = []
     summary: Iterable[str]
     if summary_by == "lineage":
+        by_type = f"(select type, count(*) as attempts from {matching} group by type)"
+        ((filtered, *kinds),) = asked.tables.rows(f"select {_TOTALS} from {by_type}", values)
         top = _tree(asked, matching, values, filtered)
         summary = written(top)
         if lost := filtered - attempts_in(top):
@@ -57,7 +54,9 @@ def summarize_tasks(asked: Asked) -> Response:
                 "filtered out or unknown."
             )
     else:
-        summary = _by_name(asked, matching, values)
+        summary, (filtered, *kinds) = _by_name(asked, matching, values)
+    functions, methods, creations = kinds
+    total = _total(asked, "tasks", tasks, wanted, filtered)
     totals = {
         "total_tasks": functions,
         "total_actor_tasks": methods,
@@ -72,9 +71,9 @@ def summarize_actors(asked: Asked) -> Response:
     integer(asked.query, "timeout", 30, least=0)
     actors = asked.tables.source("actors", asked.view)
     wanted = filters(asked.query, {})
-    total = _total(asked, "actors", actors, wanted)
     matching, values = _matching("actors", actors, wanted)
     ((filtered,),) = asked.tables.rows(f"select count(*) from {matching}", values)
+    total = _total(asked, "actors", actors, wanted, filtered)
     rows = asked.tables.fetch(
         f"""
         with counted as (
@@ -92,8 +91,11 @@ def summarize_actors(asked: Asked) -> Response:
     return _answer(asked, _object(rows), {"total_actors": filtered, "summary_by": "class"}, total, filtered, [])
 
 
-def _total(asked: Asked, table: str, rows: str, wanted: list[Filter]) -> int:
+def _total(asked: Asked, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
+    """Rows that Ray would have looked at, if `filtered` match."""
     at_source = [condition for condition in wanted if condition.key in LISTINGS[table].at_source]
+    if at_source == wanted:
+        return filtered
     matching, values = _matching(table, rows, at_source)
     ((total,),) = asked.tables.rows(f"select count(*) from {matching}", values)
     return int(total)
@@ -104,26 +106,34 @@ def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[ob
     return (f"(from {rows} where {where})" if where else rows), values
 
 
-def _by_name(asked: Asked, tasks: str, values: list[object]) -> Iterator[str]:
-    """In the order of task ids, as Ray meets them: a name has the type of its first task."""
+def _by_name(asked: Asked, tasks: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
+    """In the order of task ids, as Ray meets them: a name has the type of its first task. All tasks are read once, and
+    counted by what stands in their columns: what is made of those is made of the few that differ."""
     rows = asked.tables.fetch(
         f"""
-        with counted as (
-            select
-                {_NAME} as name, {_STATE} as state, count(*) as attempts,
-                min(task_id) as first, arg_min(type, task_id) as type
+        with met as materialized (
+            select name, func_or_class_name, state, type, count(*) as attempts, min(task_id) as first
             from {tasks} group by all
+        ),
+        counted as (
+            select
+                {_NAME} as name, {_STATE} as state, sum(attempts)::bigint as attempts,
+                min(met.first) as first, arg_min(type, met.first) as type
+            from met group by all
+        ),
+        written as (
+            select min(first) as first, concat(to_json(name), ': ', to_json({{
+                'func_or_class_name': name,
+                'type': arg_min(type, first),
+                'state_counts': map_from_entries(list((state, attempts) order by first))
+            }})) as text
+            from counted group by name
         )
-        select concat(to_json(name), ': ', to_json({{
-            'func_or_class_name': name,
-            'type': arg_min(type, first),
-            'state_counts': map_from_entries(list((state, attempts) order by first))
-        }}))
-        from counted group by name order by min(first)
+        select text, totals.* from written, (select {_TOTALS} from met) as totals order by first
         """,
         values,
     )
-    return _object(rows)
+    return _object([row[:1] for row in rows]), (rows[0][1:] if rows else (0, 0, 0, 0))
 
 
 def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[Node]:
