@@ -7,13 +7,13 @@ VENV := .venv/bin
 install: .venv/.installed
 
 .venv/.installed: requirements-dev.lock pyproject.toml
-	$(PYTHON) install.py $<
-	touch $@
+	@$(PYTHON) install.py $<
+	@touch $@
 
 # Only what the demo needs; all of it is in the other lock too, so whichever comes second adds to the first.
 .venv/.demo: requirements-demo.lock pyproject.toml
-	$(PYTHON) install.py $<
-	touch $@
+	@$(PYTHON) install.py $<
+	@touch $@
 
 parts: install
 	$(VENV)/python -m tests.parts.azurite install

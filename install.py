@@ -85,8 +85,11 @@ class Environment:
             print(f"uv could not do it ({error}); pip does, which takes longer", flush=True)
             for arguments in (locked, ours):
                 subprocess.run([*self.pip, *arguments, "--no-compile"], check=True)
-        modules = str(self.folder / "lib")
-        subprocess.run([self.python, "-m", "compileall", "-q", "-j", "0", "-x", SELDOM_IMPORTED, modules], check=True)
+
+    def compile(self) -> None:
+        """Ahead of time: a cluster of new processes would do it many times over. Some files are no Python of today."""
+        flags = ("-qq", "-j", "0", "-x", SELDOM_IMPORTED)
+        subprocess.run([self.python, "-m", "compileall", *flags, str(self.folder / "lib")], check=False)
 
     def _with_uv(self, lock: str) -> dict[str, str]:
         """Installs uv; returns the environment in which it is to run."""
@@ -98,12 +101,19 @@ class Environment:
 
 def main() -> None:
     lock = Path(sys.argv[1])
-    began = time.monotonic()
     environment = Environment(Path(".venv"))
-    print(f"Setting up .venv with {lock} (some hundred megabytes, less than a minute the first time)", flush=True)
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"{what} ({time.monotonic() - began:.0f} s)", flush=True)
+
+    print(f"Setting up .venv with {lock}; the first time this takes up to a minute, on a slow line longer", flush=True)
     environment.create()
+    tell("  downloading and installing")
     environment.install(lock, Path(__file__).parent)
-    print(f"Set up after {time.monotonic() - began:.0f} s", flush=True)
+    tell("  compiling")
+    environment.compile()
+    tell("Set up")
 
 
 if __name__ == "__main__":
@@ -111,3 +121,5 @@ if __name__ == "__main__":
         main()
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"the set-up failed: {' '.join(map(str, error.cmd))}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("\nThe set-up was interrupted; the next one goes on from here.") from None

@@ -155,6 +155,7 @@ def test_a_machine_whose_index_only_pip_knows_is_set_up(
     environment = Environment(tmp_path / "venv")
     environment.create()
     environment.install(lock, project(tmp_path / "project"))
+    environment.compile()
     assert installer(environment, "rarity") == able
     assert installer(environment, "ours") == able
     subprocess.run([environment.python, "-c", "import rarity, ours"], cwd="/", check=True)

@@ -32,6 +32,8 @@ from .steps import Step, Steps
 JOBS = Path(__file__).with_name("jobs")
 CLUSTER = "demo"
 BUCKET = "ray-history-demo"
+# Ray would end a worker that is idle for a second, and start another for the next task.
+KEEPS_WORKERS = '--system-config={"num_workers_soft_limit": 32}'
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -158,7 +160,7 @@ def _live_and_die(steps: Steps, directory: Path, archive: Archive, jobs: tuple[J
             ]
         with steps.step("Starting a real Ray cluster of two nodes, the second with its collector") as step:
             step.tell("head")
-            cluster.start_head(ports[0], cpus=4)
+            cluster.start_head(ports[0], cpus=4, flags=[KEEPS_WORKERS])
             step.tell("worker")
             cluster.start_node(ports[1], cpus=4)
             # Both nodes share one directory, whose files cannot tell the second collector which one is its own.

@@ -19,7 +19,9 @@ class Scorer:
 
 
 ray.init()
-ray.data.DataContext.get_current().enable_progress_bars = False
+context = ray.data.DataContext.get_current()
+context.enable_progress_bars = False
+context.scheduling_strategy = "DEFAULT"  # where workers are, rather than on every node by turns
 values = ray.data.range(2000, override_num_blocks=6, concurrency=1)
 values = values.map_batches(lambda batch: {"value": batch["id"] * 31 + 7}, concurrency=1)
 scored = values.map_batches(Scorer, concurrency=1, num_cpus=0.2).aggregate(Count(), Mean("score"))
