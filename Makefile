@@ -7,10 +7,13 @@ VENV := .venv/bin
 install: .venv/.installed
 
 .venv/.installed: requirements-dev.lock pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(VENV)/pip install --quiet --require-hashes -r requirements-dev.lock
-	$(VENV)/pip install --quiet --no-deps --no-build-isolation -e .
-	touch $@
+	@$(PYTHON) install.py $<
+	@touch $@
+
+# Only what the demo needs; all of it is in the other lock too, so whichever comes second adds to the first.
+.venv/.demo: requirements-demo.lock pyproject.toml
+	@$(PYTHON) install.py $<
+	@touch $@
 
 parts: install
 	$(VENV)/python -m tests.parts.azurite install
@@ -32,7 +35,7 @@ format: install
 bench: install
 	$(VENV)/python -m bench
 
-demo: install
+demo: $(or $(wildcard .venv/.installed),.venv/.demo)
 	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)
 
 docs: install
@@ -41,8 +44,11 @@ docs: install
 screenshots: install
 	$(VENV)/python -m tests.screenshots
 
+COMPILE := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
 lock: install
-	$(VENV)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file requirements-dev.lock
+	$(COMPILE) --all-extras --output-file requirements-dev.lock
+	printf 'editables\nhatchling\nuv\n' | $(COMPILE) - --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 
 clean:
 	rm -rf .venv .parts

@@ -25,6 +25,8 @@ from .processes import PartUnavailable, ProcessFailed, free_ports
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray gives workers only what all others leave of a core; where cores are few, they wait long to begin.
+    "RAY_worker_niceness": "0",
     "RAY_enable_ray_event": "true",
     "RAY_enable_core_worker_ray_event_to_aggregator": "true",
     "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES": "ALL",

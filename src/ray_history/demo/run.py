@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,8 @@ from .steps import Step, Steps
 JOBS = Path(__file__).with_name("jobs")
 CLUSTER = "demo"
 BUCKET = "ray-history-demo"
+# Ray would end a worker that is idle for a second, and start another for the next task.
+KEEPS_WORKERS = '--system-config={"num_workers_soft_limit": 32}'
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -49,16 +52,21 @@ class Job:
     """The module without which it cannot run."""
     says: str = ""
     """What its log tells once it is under way; for jobs that never end."""
+    port: str = ""
+    """The variable that tells it a free port. Others have no environment of their own: any worker fits them."""
 
 
-WORKLOAD = (
+SMALL = (
     Job("nightly_etl", "SUCCEEDED"),
     Job("train_model", "FAILED"),
-    Job("market_simulation", "RUNNING", says="everybody trades"),
-    Job("batch_scoring", "SUCCEEDED", needs="pyarrow"),
-    Job("recommender", "RUNNING", needs="fastapi", says="items"),
 )
-SMALL = WORKLOAD[:2]
+# Those that take longest begin first.
+WORKLOAD = (
+    Job("batch_scoring", "SUCCEEDED", needs="pyarrow"),
+    Job("recommender", "RUNNING", needs="fastapi", says="items", port="SERVE_PORT"),
+    *SMALL,
+    Job("market_simulation", "RUNNING", says="everybody trades"),
+)
 
 
 @dataclass
@@ -152,7 +160,7 @@ def _live_and_die(steps: Steps, directory: Path, archive: Archive, jobs: tuple[J
             ]
         with steps.step("Starting a real Ray cluster of two nodes, the second with its collector") as step:
             step.tell("head")
-            cluster.start_head(ports[0], cpus=4)
+            cluster.start_head(ports[0], cpus=4, flags=[KEEPS_WORKERS])
             step.tell("worker")
             cluster.start_node(ports[1], cpus=4)
             # Both nodes share one directory, whose files cannot tell the second collector which one is its own.
@@ -167,8 +175,8 @@ def _live_and_die(steps: Steps, directory: Path, archive: Archive, jobs: tuple[J
             pids = cluster.pids()
             time.sleep(3)  # what Ray has told so far is on its way
             cluster.kill()
-            for collector in collectors:
-                collector.process.stop()
+            with ThreadPoolExecutor() as together:
+                list(together.map(Listening.stop, collectors))
             step.tell(f"{len(pids)} processes gone, and with them the dashboard")
 
 
@@ -184,6 +192,9 @@ class Listening:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self.process.stop()
 
 
@@ -217,7 +228,8 @@ def _collector(
 def _run_jobs(step: Step, cluster: RayCluster, jobs: tuple[Job, ...]) -> None:
     able = [job for job in jobs if not job.needs or importlib.util.find_spec(job.needs)]
     for job in able:
-        cluster.submit_file(JOBS / f"{job.name}.py", job.name, {"SERVE_PORT": str(free_port())}, {"shows": "the demo"})
+        variables = {job.port: str(free_port())} if job.port else {}
+        cluster.submit_file(JOBS / f"{job.name}.py", job.name, variables, {"shows": "the demo"})
     deadline = time.monotonic() + 240
     waiting = {job.name: job for job in able}
     while waiting:

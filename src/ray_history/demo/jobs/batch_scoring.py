@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import ray
+from ray.data.aggregate import Count, Mean
 
 
 class Scorer:
@@ -18,8 +19,11 @@ class Scorer:
 
 
 ray.init()
-ray.data.DataContext.get_current().enable_progress_bars = False
-values = ray.data.range(2000, override_num_blocks=6).map_batches(lambda batch: {"value": batch["id"] * 31 + 7})
-scored = values.map_batches(Scorer, concurrency=1, num_cpus=0.2).materialize()
-print(f"scored {scored.count()} rows, mean {scored.mean('score'):.3f}")
+context = ray.data.DataContext.get_current()
+context.enable_progress_bars = False
+context.scheduling_strategy = "DEFAULT"  # where workers are, rather than on every node by turns
+values = ray.data.range(2000, override_num_blocks=6, concurrency=1)
+values = values.map_batches(lambda batch: {"value": batch["id"] * 31 + 7}, concurrency=1)
+scored = values.map_batches(Scorer, concurrency=1, num_cpus=0.2).aggregate(Count(), Mean("score"))
+print(f"scored {scored['count()']} rows, mean {scored['mean(score)']:.3f}")
 time.sleep(1.5)  # all have reported

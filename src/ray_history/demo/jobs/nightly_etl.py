@@ -7,22 +7,23 @@ from pathlib import Path
 import ray
 
 SHARDS = 12
+REGIONS = 2
 
 
-@ray.remote(num_cpus=0.5)
+@ray.remote(num_cpus=2)
 def extract(shard: int) -> list[int]:
     print(f"reading shard {shard} of {SHARDS}")
     time.sleep(0.2)
     return random.Random(shard).sample(range(1000), 50)
 
 
-@ray.remote(num_cpus=0.5)
+@ray.remote(num_cpus=2)
 def clean(rows: list[int]) -> list[int]:
     time.sleep(0.1)
     return [row for row in rows if row % 7]
 
 
-@ray.remote(num_cpus=0.5, max_retries=3, retry_exceptions=[ConnectionError])
+@ray.remote(num_cpus=2, max_retries=3, retry_exceptions=[ConnectionError])
 def load(shard: int, rows: list[int], scratch: str) -> int:
     """Writes to a warehouse that refuses every third first try."""
     tried = Path(scratch) / f"shard-{shard}.tried"
@@ -34,13 +35,15 @@ def load(shard: int, rows: list[int], scratch: str) -> int:
 
 
 @ray.remote(num_cpus=0)
-def pipeline(shard: int, scratch: str) -> int:
-    loaded: int = ray.get(load.remote(shard, clean.remote(extract.remote(shard)), scratch))
-    return loaded
+def pipeline(region: int, scratch: str) -> int:
+    shards = range(region, SHARDS, REGIONS)
+    loaded = ray.get([load.remote(shard, clean.remote(extract.remote(shard)), scratch) for shard in shards])
+    print(f"region {region}: {sum(loaded)} rows")
+    return sum(loaded)
 
 
 ray.init()
 scratch = str(Path(__file__).parent)
-total = sum(ray.get([pipeline.remote(shard, scratch) for shard in range(SHARDS)]))
+total = sum(ray.get([pipeline.remote(region, scratch) for region in range(REGIONS)]))
 print(f"nightly load done: {total} rows from {SHARDS} shards")
 time.sleep(1.5)  # all have reported

@@ -24,7 +24,7 @@ class Frontend:
 
 
 port = int(os.environ["SERVE_PORT"])
-serve.start(http_options={"host": "127.0.0.1", "port": port})
+serve.start(http_options={"host": "127.0.0.1", "port": port, "location": "HeadOnly"})
 serve.run(Frontend.bind(Ranker.bind()), name="recommender", route_prefix="/recommend")
 for _ in range(5):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/recommend", timeout=30) as answer:

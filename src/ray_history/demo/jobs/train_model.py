@@ -60,7 +60,7 @@ def report(*losses: float) -> str:
 
 ray.init()
 group = placement_group([{"CPU": 0.5}] * WORKERS, strategy="SPREAD", name="trainers")
-ray.get(group.ready())
+group.wait()
 server = ParameterServer.options(name="parameter-server").remote()
 trainers = [
     Trainer.options(name=f"trainer-{rank}", scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank)).remote(
@@ -73,6 +73,7 @@ for step in range(STEPS):
     weight = ray.get(server.pull.remote())
     gradients = ray.get([trainer.step.remote(step, weight) for trainer in trainers])
     losses.append(evaluate.remote(step, ray.get(server.push.remote(gradients))))
+    ray.wait(losses[-1:])
 summary = report.remote(*losses)
 time.sleep(2)  # all have reported
 print(ray.get(summary))

@@ -1,0 +1,161 @@
+"""The set-up: two lock files that agree, and uv that asks where pip would."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import sysconfig
+import threading
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from install import Environment, pin_of_uv, pip_settings, uv_environment
+from ray_history.demo.processes import free_port
+
+ROOT = Path(__file__).parents[1]
+
+
+def locked(name: str) -> set[str]:
+    """Each package of a lock file: its version, for which machines, its hashes."""
+    text = re.sub(r"^ +#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+    return set(re.split(r"\n(?=\S)", text.strip()))
+
+
+def names(requirements: list[str]) -> set[str]:
+    found = [re.match(r"[A-Za-z0-9._-]+", requirement) for requirement in requirements]
+    return {re.sub(r"[._]", "-", match[0]).lower() for match in found if match}
+
+
+def test_what_the_demo_installs_is_what_the_tests_run_with() -> None:
+    assert locked("requirements-demo.lock") < locked("requirements-dev.lock"), "make lock"
+
+
+def test_the_demo_has_all_that_it_needs() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = declared["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["demo"] + declared["build-system"]["requires"]
+    assert names(wanted) <= names(list(locked("requirements-demo.lock"))), "make lock"
+
+
+@pytest.mark.parametrize("name", ["requirements-demo.lock", "requirements-dev.lock"])
+def test_uv_is_pinned_by_hashes(name: str) -> None:
+    pin = pin_of_uv((ROOT / name).read_text())
+    assert re.match(r"uv==\d", pin)
+    assert "--hash=sha256:" in pin
+    assert len(re.findall(r"^\S", pin, re.MULTILINE)) == 1
+
+
+def test_a_lock_without_uv_says_how_to_make_it_anew() -> None:
+    with pytest.raises(SystemExit, match="make lock"):
+        pin_of_uv("uvicorn==0.54.0 \\\n    --hash=sha256:00\n")
+
+
+def test_uv_is_told_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://mirror/simple\ntimeout = 7\n"
+        "extra-index-url =\n    https://one/simple\n    https://two/simple\n"
+        "[install]\ntimeout = 8\ntrusted-host = mirror\n"
+    )
+    for variable in ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "PIP_TIMEOUT", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path} {tmp_path / 'missing'} https://wheels/")
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    told = uv_environment(pip_settings(listed.stdout), {"PATH": "/bin"})
+    assert told["UV_DEFAULT_INDEX"] == "https://mirror/simple"
+    assert told["UV_INDEX"] == "https://one/simple https://two/simple"
+    assert told["UV_FIND_LINKS"] == f"{tmp_path},https://wheels/"
+    assert told["UV_HTTP_TIMEOUT"] == "8"
+    assert told["UV_INSECURE_HOST"] == "mirror"
+    assert told["PATH"] == "/bin"
+
+
+def test_what_uv_is_told_by_its_user_stays() -> None:
+    told = uv_environment({"index-url": "https://of-pip/"}, {"UV_DEFAULT_INDEX": "https://of-uv/"})
+    assert told["UV_DEFAULT_INDEX"] == "https://of-uv/"
+
+
+def wheel(folder: Path, name: str, version: str, tag: str, content: dict[str, bytes]) -> str:
+    """Writes a package that can be installed; returns how a lock names it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}-{version}-{tag}.whl"
+    about = f"{name}-{version}.dist-info"
+    content |= {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{about}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+    }
+    with zipfile.ZipFile(file, "w") as archive:
+        content[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in [*content, f"{about}/RECORD"]).encode()
+        for path, data in content.items():
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o100755 << 16  # programs can be run
+            archive.writestr(entry, data)
+    return f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+
+
+def wheel_of_uv(folder: Path) -> str:
+    """The uv that is installed here, packed again."""
+    uv = distribution("uv")
+    tag = re.findall(r"^Tag: (.*)$", uv.read_text("WHEEL") or "", re.MULTILINE)[0]
+    program = Path(sysconfig.get_path("scripts")) / "uv"
+    return wheel(folder, "uv", uv.version, tag, {f"uv-{uv.version}.data/scripts/uv": program.read_bytes()})
+
+
+def project(folder: Path) -> Path:
+    """A project like ours, which builds itself without asking an index."""
+    wheel(folder, "ours", "1.0", "py3-none-any", {"ours.py": b""})
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path = ["."]\n'
+        '[project]\nname = "ours"\nversion = "1.0"\n'
+    )
+    (folder / "build.py").write_text(
+        "import os, shutil\n"
+        "def build_editable(folder, *_):\n"
+        "    return os.path.basename(shutil.copy('ours-1.0-py3-none-any.whl', folder))\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package index that only pip knows of."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path / "simple"
+        server.shutdown()
+
+
+def installer(environment: Environment, name: str) -> str:
+    (told,) = (environment.folder / "lib").glob(f"python*/site-packages/{name}-*.dist-info/INSTALLER")
+    return told.read_text().strip()
+
+
+@pytest.mark.parametrize("able", ["uv", "pip"])
+def test_a_machine_whose_index_only_pip_knows_is_set_up(
+    able: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if able == "pip":
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{free_port()}/simple")  # nobody answers there
+        monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    lock = tmp_path / "some.lock"
+    rarity = wheel(index / "rarity", "rarity", "1.0", "py3-none-any", {"rarity.py": b""})
+    lock.write_text(rarity + wheel_of_uv(index / "uv"))
+    environment = Environment(tmp_path / "venv")
+    environment.create()
+    environment.install(lock, project(tmp_path / "project"))
+    environment.compile()
+    assert installer(environment, "rarity") == able
+    assert installer(environment, "ours") == able
+    subprocess.run([environment.python, "-c", "import rarity, ours"], cwd="/", check=True)
