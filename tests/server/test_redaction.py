@@ -32,8 +32,9 @@ def database() -> duckdb.DuckDBPyConnection:
 
 
 def is_suspect(database: duckdb.DuckDBPyConnection, *, detail: bool = True, **told: str | None) -> bool:
-    row = dict.fromkeys(("name", "error_message", "call_site", "runtime_env")) | told
+    row = dict.fromkeys(("name", "error_message", "call_site", "runtime_env", "extra_data")) | told
     columns = ", ".join(f"${name}::varchar as {name}" for name in row)
+    columns += ", [{'extraData': '{}'}, {'extraData': extra_data}] as spans"
     found = database.execute(f"select {may_hold_secret('tasks', detail=detail)} from (select {columns})", row)
     return bool((found.fetchone() or (None,))[0])
 
@@ -45,7 +46,7 @@ def is_suspect(database: duckdb.DuckDBPyConnection, *, detail: bool = True, **to
 @example("ssh_key\u00e9=7")
 def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyConnection, text: str) -> None:
     if redacted(text) != text:
-        for column in ("name", "error_message", "call_site"):
+        for column in ("name", "error_message", "call_site", "extra_data"):
             assert is_suspect(database, **{column: text}), column
         assert is_suspect(database, name=text, detail=False)
 
@@ -54,7 +55,7 @@ def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyC
     "text", ["tokenize_batch", "return tokenize.remote(item, shard=2)", "KeyError: 'x'", "passed: 7"]
 )
 def test_a_text_that_only_sounds_like_one_is_not(database: duckdb.DuckDBPyConnection, text: str) -> None:
-    assert not is_suspect(database, name=text, error_message=text, call_site=text)
+    assert not is_suspect(database, name=text, error_message=text, call_site=text, extra_data=text)
     assert not is_suspect(database, name=text, detail=False)
 
 

@@ -231,4 +231,7 @@ def may_hold_secret(table: str, *, detail: bool) -> str:
     return f"""
         regexp_matches(concat_ws(' ', name, error_message, call_site), {_TOLD_SECRET})
         or may_hold_secret(beside_variables(coalesce(runtime_env, '')))
+        or len(list_filter(
+            spans, lambda span: span.extraData <> '{{}}' and regexp_matches(span.extraData, {_TOLD_SECRET})
+        )) > 0
     """
