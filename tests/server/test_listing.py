@@ -74,6 +74,19 @@ def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeyp
     assert asked(server, "tasks", limit=1002, detail=1, sort="task_id").rows == held.rows
 
 
+@pytest.mark.parametrize("at_once", [10, 100_000], ids=["page by page", "at once"])
+def test_many_tasks_are_sorted_by_their_keys(server: Served, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    finished = ("state", "=", "FINISHED")
+    asking = {"detail": 1, "sort": "name", "order": "desc", "offset": 7, "limit": 500}
+    whole = asked(server, "tasks", finished, **asking)
+    monkeypatch.setattr(listing, "_WIDE", 5)
+    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    by_keys = asked(server, "tasks", finished, **asking | {"limit": 501})
+    assert by_keys.rows == whole.rows
+    assert len(whole.rows) > 20
+    assert asked(server, "tasks", finished, **asking | {"limit": 17}).rows == whole.rows[:17]
+
+
 def test_sorting_goes_both_ways(server: Served) -> None:
     names = [row["name"] for row in asked(server, "tasks", limit=1000, sort="name", order="desc").rows]
     assert names == sorted(names, reverse=True)
