@@ -65,7 +65,10 @@ class Rebuilt:
 
     def everything(self) -> dict[str, list[str]]:
         """All rows of all tables, all columns."""
-        sources = {table: self.tables.source(table) for table in TABLES} | {"all_tasks": "observed_tasks"}
+        sources = {table: self.tables.source(table) for table in TABLES} | {
+            "all_tasks": "observed_tasks",
+            "task_counts": self.tables.task_counts(),
+        }
         return {
             table: sorted(line for (line,) in self.tables.rows(f"select to_json(t)::varchar from {source} as t"))
             for table, source in sources.items()

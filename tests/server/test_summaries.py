@@ -14,6 +14,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.history.tables import Tables
 from ray_history.server import summaries
 from ray_history.server.lineage import Attempt, Node, attempts_in, grow, written
 from tests.captured import captured, write_archive
@@ -89,6 +90,29 @@ def unknown(differing: dict[str, tuple[Any, Any]]) -> list[str]:
         return bool(counts) and leaf in ("FINISHED", "FAILED") and (by_name or any(t.startswith(node) for t in raced))
 
     return [path for path in differing if not is_known(path)]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [],
+        [("job_id", "=", "04000000")],
+        [("state", "=", "FAILED")],
+        [("state", "!=", "finished"), ("type", "=", "ACTOR_TASK")],
+        [("name", "=", "Counter.inc"), ("func_or_class_name", "!=", "x")],
+        [("node_id", "!=", "x")],
+        [("name", "=", "nobody")],
+    ],
+    ids=str,
+)
+def test_what_is_counted_ahead_is_what_is_counted(
+    server: Served, monkeypatch: pytest.MonkeyPatch, filters: list[tuple[str, str, str]]
+) -> None:
+    ahead = asked(server, "/api/v0/tasks/summarize", *filters)
+    closed = server.get(f"{S}/api/v0/tasks/summarize").json
+    monkeypatch.setattr(Tables, "task_counts", lambda *_: None)
+    assert asked(server, "/api/v0/tasks/summarize", *filters, fresh="1") == ahead
+    assert server.get(f"{S}/api/v0/tasks/summarize?fresh={len(filters)}").json == closed
 
 
 @pytest.mark.parametrize("query", [{}, {"summary_by": "func_name"}, {"summary_by": "task_name"}], ids=str)

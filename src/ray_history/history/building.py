@@ -40,6 +40,9 @@ _LONGEST_EVENT = 16 << 20
 _COMPACT_FROM = 0.2
 """The part of all rows that the delta may have before everything is written anew: it slows each query."""
 
+_MOST_COUNTS = 100_000
+"""Names can be as many as tasks; counting them ahead then saves nothing, and is left."""
+
 
 class Unreadable(Exception):
     """A batch holds something that is not lines of JSON objects."""
@@ -256,6 +259,7 @@ class Builder:
             self._extend_tasks(self._base)
         others.result()
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
+        self._make_task_counts()
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
         facts = self._database.execute("from facts")
@@ -387,6 +391,12 @@ class Builder:
             ) to {text(places)} {_PARQUET}
             """
         )
+
+    def _make_task_counts(self) -> None:
+        self._run(f"create temp table task_counts as {query('task_counts')}")
+        ((rows,),) = self._rows("select count(*) from task_counts")
+        if rows <= _MOST_COUNTS:
+            self._run(f"copy task_counts to {text(self._directory / 'task_counts.parquet')} {_PARQUET}")
 
     def _compact(self, base: Path) -> None:
         delta = self._directory / "tasks_delta.parquet"

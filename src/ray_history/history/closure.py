@@ -21,6 +21,7 @@ CLOSED = {
             as error_type,
         case when {_ENDED_TASK} then error_message else {_TASK_MESSAGE} end as error_message
     )""",
+    "task_counts": f"* replace (case when {_ENDED_TASK} then state else 'FAILED' end as state)",
     "actors": f"""* replace (
         'DEAD' as state,
         case when state = 'DEAD' then end_ns else {{end}} end as end_ns,

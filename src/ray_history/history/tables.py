@@ -90,6 +90,13 @@ class Tables:
         found = self.rows(f"select place from {self._places} where task = md5_number_lower(lower(?))", [task_id])
         return self._tasks(f"({observed_tasks(self._directory, [place for (place,) in found])})", view)
 
+    def task_counts(self, view: View = LAST) -> str | None:
+        """SQL: how many tasks have the same name, type, state and job; None if they were not counted ahead."""
+        file = self._directory / "task_counts.parquet"
+        if view.at is not None or not file.exists():
+            return None
+        return _closed("task_counts", f"read_parquet({text(file)})", view)
+
     def _tasks(self, observed: str, view: View) -> str:
         listed = f"(from {observed} where is_listed)"
         return _closed("tasks", listed if view.at is None else _tasks_at(listed, view.at), view)

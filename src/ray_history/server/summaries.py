@@ -26,6 +26,8 @@ _NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
 _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
+_COUNTED = frozenset(("func_or_class_name", "job_id", "name", "state", "type"))
+"""Columns by which tasks are counted ahead."""
 
 _TOTALS = ", ".join(
     f"coalesce(sum(attempts) filter ({which}), 0)::bigint"
@@ -54,7 +56,7 @@ def summarize_tasks(asked: Asked) -> Response:
                 "filtered out or unknown."
             )
     else:
-        summary, (filtered, *kinds) = _by_name(asked, matching, values)
+        summary, (filtered, *kinds) = _by_name(asked, *_met(asked, matching, values, wanted))
     functions, methods, creations = kinds
     total = _total(asked, "tasks", tasks, wanted, filtered)
     totals = {
@@ -106,15 +108,23 @@ def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[ob
     return (f"(from {rows} where {where})" if where else rows), values
 
 
-def _by_name(asked: Asked, tasks: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
+def _met(asked: Asked, tasks: str, values: list[object], wanted: list[Filter]) -> tuple[str, list[object]]:
+    """SQL: tasks counted by what stands in their columns, with the lowest id of each group; ahead, if they are."""
+    attempts, first = "count(*)", "min(task_id)"
+    counts = asked.tables.task_counts(asked.view)
+    if counts is not None and _COUNTED.issuperset(condition.key for condition in wanted):
+        attempts, first = "sum(attempts)::bigint", "min(first_task_id)"
+        tasks, values = _matching("tasks", f"(from {counts} where type <> 'DRIVER_TASK')", wanted)
+    columns = f"name, func_or_class_name, state, type, {attempts} as attempts, {first} as first"
+    return f"select {columns} from {tasks} group by all", values
+
+
+def _by_name(asked: Asked, met: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
     """In the order of task ids, as Ray meets them: a name has the type of its first task. All tasks are read once, and
-    counted by what stands in their columns: what is made of those is made of the few that differ."""
+    what is made of their columns is made of the few that differ."""
     rows = asked.tables.fetch(
         f"""
-        with met as materialized (
-            select name, func_or_class_name, state, type, count(*) as attempts, min(task_id) as first
-            from {tasks} group by all
-        ),
+        with met as materialized ({met}),
         counted as (
             select
                 {_NAME} as name, {_STATE} as state, sum(attempts)::bigint as attempts,
