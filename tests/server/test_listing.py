@@ -7,9 +7,6 @@ import json
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,12 +18,11 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.history.tables import Tables, View
 from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
-from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, rebuild, task, task_id
+from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, task, task_id
 from tests.server.serving import Answer, Served, served
 
 SECRET = "hunter2"
@@ -89,44 +85,6 @@ def test_many_tasks_are_sorted_by_their_keys(server: Served, monkeypatch: pytest
     assert by_keys.rows == whole.rows
     assert len(whole.rows) > 20
     assert asked(server, "tasks", finished, **asking | {"limit": 17}).rows == whole.rows[:17]
-
-
-@pytest.mark.parametrize(
-    ("limit", "offset", "filters"),
-    [(10, 0, []), (11, 3, []), (200, 100, []), (40, 5, [("state", "=", "FINISHED")]), (30, 340, [])],
-    ids=str,
-)
-def test_two_halves_are_the_whole(
-    server: Served, monkeypatch: pytest.MonkeyPatch, limit: int, offset: int, filters: list[tuple[str, str, str]]
-) -> None:
-    asking = {"detail": 1, "limit": limit, "offset": offset}
-    whole = asked(server, "tasks", *filters, **asking).rows
-    monkeypatch.setattr(listing, "_WIDE", 5)
-    monkeypatch.setattr(listing, "_halves", halves := Mock(side_effect=listing._halves))
-    assert asked(server, "tasks", *filters, **asking, again=1).rows == whole
-    assert halves.called
-    monkeypatch.setattr(Tables, "placed_tasks", lambda *_: None)
-    assert asked(server, "tasks", *filters, **asking, again=2).rows == whole
-
-
-def test_halves_of_a_file_with_many_groups_of_rows(tmp_path: Path) -> None:
-    once = rebuild(tmp_path, [task(task_id(number)) for number in range(100)])
-    file = once.directory / "tasks.parquet"
-    once.tables.rows(
-        f"""copy (
-            select * replace (printf('%08x', n) || substr(task_id, 9) as task_id, n % 7 = 0 as is_driver)
-            from '{file}', range(0, 200) as r(n)
-        ) to '{tmp_path / "many.parquet"}' (format parquet, row_group_size 2048)"""
-    )
-    (tmp_path / "many.parquet").replace(file)
-    tables = Tables(once.directory)
-    every = [row for (row,) in tables.rows(f"select task_id from {tables.source('tasks')} where not is_driver")]
-    assert len(every) > 8 * 2048
-    for limit, offset in ((9000, 0), (5001, 4000), (8, 6141), (20_000, 100)):
-        parts = listing._halves(cast("Any", SimpleNamespace(tables=tables, view=View())), True, "", [], limit, offset)
-        found = [row for part in parts for (row,) in tables.rows(f"select task_id from ({part})")]
-        assert found == every[offset : offset + limit]
-    assert listing._halves(cast("Any", SimpleNamespace(tables=tables, view=View())), True, "", [], 10, 20_000) == []
 
 
 def test_sorting_goes_both_ways(server: Served) -> None:

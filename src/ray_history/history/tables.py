@@ -7,11 +7,10 @@ what was still open shall be shown as ended (None to show it as last observed).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import duckdb
 
@@ -19,8 +18,6 @@ from .building import define_words, observed_tasks
 from .closure import CLOSED
 from .parquet import in_parquet
 from .sql import query, query_at, text
-
-Rows: TypeAlias = list[tuple[Any, ...]]
 
 _STATES = (
     "pending_args_avail_ns",
@@ -74,8 +71,6 @@ class Tables:
         define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
-        self._is_one_file = not (directory / "tasks_delta.parquet").exists()
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="half")
 
     def source(self, table: str, view: View = LAST) -> str:
         """SQL: the rows of a table, in parentheses."""
@@ -94,13 +89,6 @@ class Tables:
         """SQL: some rows of tasks, among them all attempts of that one, in whatever case: quickly found."""
         found = self.rows(f"select place from {self._places} where task = md5_number_lower(lower(?))", [task_id])
         return self._tasks(f"({observed_tasks(self._directory, [place for (place,) in found])})", view)
-
-    def placed_tasks(self, view: View = LAST) -> str | None:
-        """SQL: all rows of tasks with their `file_row_number`, in that order; None if they come from several files."""
-        if not self._is_one_file:
-            return None
-        file = self._directory / "tasks.parquet"
-        return self._tasks(f"read_parquet({text(file)}, file_row_number = true)", view)
 
     def task_counts(self, view: View = LAST) -> str | None:
         """SQL: how many tasks have the same name, type, state and job; None if they were not counted ahead."""
@@ -131,21 +119,6 @@ class Tables:
         with self._heavy:
             return self.rows(sql, parameters)
 
-    def fetch_halves(self, whole: str, halves: Callable[[], Sequence[str]], parameters: Sequence[Any] = ()) -> Rows:
-        """The same by two queries side by side, if there are halves and nobody else is at work: one query of some
-        thousand rows runs on one core."""
-        with self._heavy:
-            if not self._heavy.acquire(blocking=False):
-                return self.rows(whole, parameters)
-            try:
-                if not (parts := halves()):
-                    return self.rows(whole, parameters)
-                first, second = parts
-                beside = self._beside.submit(self.rows, second, parameters)
-                return self.rows(first, parameters) + beside.result()
-            finally:
-                self._heavy.release()
-
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
         with self._database.cursor() as cursor:
@@ -159,7 +132,6 @@ class Tables:
             yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
-        self._beside.shutdown()
         self._database.close()
 
 

@@ -101,8 +101,7 @@ def list_rows(asked: Asked, table: str) -> Response:
     detail = boolean(query, "detail", default=False)
     asked_for = filters(query, ALIASES)
     rows = _source(asked, table, asked_for)
-    driverless = table == "tasks" and boolean(query, "exclude_driver", default=True)
-    if driverless:
+    if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where not is_driver)"
     where, values = conditions(listing, asked_for)
     suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
@@ -130,14 +129,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         return texts(wide + order, few=False), values * 2
 
     if limit <= _AT_ONCE:
-        sql, parameters = page(limit, offset)
-        if table != "tasks" or order or limit <= _WIDE:
-            return Response(_body(head, tables.fetch(sql, parameters), tail), media_type=JSON)
-
-        def halves() -> list[str]:
-            return [texts(part, few=False) for part in _halves(asked, driverless, where, values, limit, offset)]
-
-        return Response(_body(head, tables.fetch_halves(sql, halves, parameters), tail), media_type=JSON)
+        return Response(_body(head, tables.fetch(*page(limit, offset)), tail), media_type=JSON)
 
     def pages() -> Iterator[list[tuple[bytes, bool]]]:
         if not by_keys:
@@ -182,25 +174,6 @@ def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
         return False
     (only,) = asked_for
     return (only.key, only.predicate) == (listing.key, "=") and _is_exact(only.key, only.value)
-
-
-def _halves(asked: Asked, driverless: bool, where: str, values: list[object], limit: int, offset: int) -> list[str]:
-    """SQL: the first and the second half of a page of tasks that is not sorted, told apart by their places in the file;
-    nothing if there are not so many, or they are in several files."""
-    placed = asked.tables.placed_tasks(asked.view)
-    if placed is None:
-        return []
-    chosen = f"from {placed} where {'not is_driver' if driverless else 'true'} and {where or 'true'}"
-    half = limit // 2
-    middle = asked.tables.rows(f"select file_row_number {chosen} limit 1 offset {offset + half}", values)
-    return [
-        part
-        for (place,) in middle
-        for part in (
-            f"{chosen} and file_row_number < {place} limit {half} offset {offset}",
-            f"{chosen} and file_row_number >= {place} limit {limit - half}",
-        )
-    ]
 
 
 def _source(asked: Asked, table: str, asked_for: list[Filter]) -> str:
