@@ -18,11 +18,12 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.history.rows import row
 from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
-from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, task, task_id
+from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, rebuild, task, task_id
 from tests.server.serving import Answer, Served, served
 
 SECRET = "hunter2"
@@ -85,6 +86,29 @@ def test_many_tasks_are_sorted_by_their_keys(server: Served, monkeypatch: pytest
     assert by_keys.rows == whole.rows
     assert len(whole.rows) > 20
     assert asked(server, "tasks", finished, **asking | {"limit": 17}).rows == whole.rows[:17]
+
+
+def test_many_rows_show_the_same_environments_as_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [
+        '{"env_vars": {"TOKEN": "hunter2"}, "pip": ["x\'y"]}',
+        "{}",
+        '{"working_dir": "s3://a"}',
+        "not JSON env_vars",
+    ]
+    events = [task(task_id(n), serializedRuntimeEnv=told[n % 5] if n % 5 < 4 else "") for n in range(40)]
+    tables = rebuild(tmp_path, events).tables
+    environments = tables.environments()
+    assert {each for each, _ in environments} == {*told, ""}
+    assert SECRET not in str([shown for _, shown in environments])
+    ways = [
+        row("tasks", detail=True, redact=True, few=few, environments=given)
+        for few, given in ((True, ()), (False, ()), (False, environments))
+    ]
+    made = [tables.rows(f"select {way} from {tables.source('tasks')} order by task_id") for way in ways]
+    assert made[0] == made[1] == made[2]
+    assert SECRET not in str(made)
+    monkeypatch.setattr("ray_history.history.tables._MOST_ENVIRONMENTS", 3)
+    assert rebuild(tmp_path, events).tables.environments() == []
 
 
 def test_sorting_goes_both_ways(server: Served) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .sql import text
@@ -186,20 +187,46 @@ _WRITTEN = ("runtime_env_info", "profiling_data", "task_log_info")
 """Values of tasks that are JSON as it shall stand."""
 
 
-def row(table: str, *, detail: bool, redact: bool = False, few: bool = False) -> str:
+def row(
+    table: str,
+    *,
+    detail: bool,
+    redact: bool = False,
+    few: bool = False,
+    environments: Sequence[tuple[str, str]] = (),
+) -> str:
     """SQL: a row as JSON text; with `redact` the values of environment variables are hidden. Of `few` rows the texts
-    are the same: they take longer to make, but less to plan."""
+    are the same: they take longer to make, but less to plan. `environments`, rows of `shown_environments`, save making
+    the same text for each task again."""
     values = {
         column.name: _redacted(table, column) if redact else column.value
         for column in COLUMNS[table]
         if detail or not column.detail
     }
+    if environments and redact and "runtime_env_info" in values:
+        known = ", ".join(f"{text(told)}: {text(shown)}" for told, shown in environments)
+        values["runtime_env_info"] = f"""case
+            when type <> 'DRIVER_TASK' and runtime_env in ({", ".join(text(told) for told, _ in environments)})
+                then map {{{known}}}[runtime_env]::json
+            else {values["runtime_env_info"]}
+        end"""
     if table != "tasks" or not detail or few:
         return "to_json({" + ", ".join(f"'{name}': {value}" for name, value in values.items()) + "})::varchar"
     # One struct of all would read what is JSON already, and write it again: that takes a fifth longer.
     texts = {name: value if name in _WRITTEN else f"to_json({value})" for name, value in values.items()}
     fields = [f"""'"{name}":', coalesce(({value})::varchar, 'null')""" for name, value in texts.items()]
     return "concat('{', " + ", ',', ".join(fields) + ", '}')"
+
+
+def shown_environments(tasks: str, most: int) -> str:
+    """SQL: each runtime environment of tasks, and the text that rows made with `redact` show for it; one more than
+    `most` at most."""
+    (info,) = (column for column in COLUMNS["tasks"] if column.name == "runtime_env_info")
+    return f"""
+        select runtime_env, ({_redacted("tasks", info)})::varchar
+        from (select distinct runtime_env, 'NORMAL_TASK' as type from {tasks} where runtime_env is not null)
+        limit {most + 1}
+        """
 
 
 def _redacted(table: str, column: Column) -> str:

@@ -17,7 +17,10 @@ import duckdb
 from .building import define_words, observed_tasks
 from .closure import CLOSED
 from .parquet import in_parquet
+from .rows import shown_environments
 from .sql import query, query_at, text
+
+_MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
 _STATES = (
     "pending_args_avail_ns",
@@ -70,6 +73,7 @@ class Tables:
         self._places = f"read_parquet({text(directory / 'task_places.parquet')})"
         define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
+        self._environments: Sequence[tuple[str, str]] | None = None
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -107,6 +111,16 @@ class Tables:
             if not self._knows_nodes:
                 self._database.execute(f"create macro nodes_at(moment) as table {query('nodes')}")
                 self._knows_nodes = True
+
+    def environments(self) -> Sequence[tuple[str, str]]:
+        """What `rows.row` takes: made once. None are worth it if they are many, or long."""
+        with self._defining:
+            if self._environments is None:
+                found = self.rows(shown_environments("observed_tasks", _MOST_ENVIRONMENTS))
+                size = sum(len(told) + len(shown) for told, shown in found)
+                usual = len(found) <= _MOST_ENVIRONMENTS and size <= _LONGEST_ENVIRONMENTS
+                self._environments = [(told, shown) for told, shown in found] if usual else []
+            return self._environments
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""

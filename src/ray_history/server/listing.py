@@ -109,7 +109,9 @@ def list_rows(asked: Asked, table: str) -> Response:
 
     def texts(chosen: str, *, few: bool) -> str:
         """Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too."""
-        return f"select encode({row(table, detail=detail, redact=asked.redact, few=few)}), {suspect} from ({chosen})"
+        environments = tables.environments() if table == "tasks" and detail and asked.redact and not few else ()
+        made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
+        return f"select encode({made}), {suspect} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
         found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True), values)
