@@ -61,8 +61,8 @@ class Limits:
 
     @property
     def batch_bytes(self) -> int:
-        """JSON per batch: its tables in memory take half of that, merging as much again; two are on their way."""
-        return self.memory // 4
+        """JSON per batch: its tables in memory take half of that, merging about as much again."""
+        return self.memory // 3
 
 
 @dataclass(slots=True)
