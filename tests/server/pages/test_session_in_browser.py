@@ -143,7 +143,7 @@ def slow_server(slow: Slow, tmp_path: Path) -> Iterator[Served]:
         slow.go_on.set()
 
 
-def test_the_dashboard_follows_by_itself_once_it_is_ready(page: Page, slow: Slow, slow_server: Served) -> None:
+def test_the_dashboard_follows_by_itself_once_it_is_ready(slow: Slow, slow_server: Served, page: Page) -> None:
     page.open(f"{slow_server.url}/s/default/told/{SESSION}/?at=2026-11-15T20:00:02Z#/jobs")
     assert page.value("document.querySelector('h1').textContent") == "Opening told"
     page.wait("document.querySelector('.stage.now').dataset.stage === 'reading events'")
