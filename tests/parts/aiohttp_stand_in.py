@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -12,15 +13,15 @@ from typing import Self
 from aiohttp import web
 
 
-class AiohttpStandIn:
+class AiohttpStandIn(ABC):
     """What these stand-ins have: one port, which stays the same if they run again, and an event loop to act in."""
 
     port: int = 0
     tls: ssl.SSLContext | None = None
 
+    @abstractmethod
     def application(self) -> web.Application:
         """What answers; asked for in the event loop."""
-        raise NotImplementedError
 
     @contextmanager
     def running(self) -> Iterator[Self]:

@@ -23,6 +23,7 @@ from .redaction import redacted
 
 _COUNTS_KEPT = 1000
 _FEW = 100
+"""Rows up to which planning a query takes longer than making them."""
 _WIDE = 1_000
 """Tasks that are sorted as they are; of more only their keys are: a million whole ones do not fit into memory."""
 _AT_ONCE = 20_000
