@@ -83,13 +83,16 @@ def rebuild(
     cuts: Iterable[int] = (),
     base: Rebuilt | None = None,
 ) -> Rebuilt:
-    """Build in a new directory inside `place`, with the events cut into batches before the given positions."""
+    """Build in a new directory inside `place`, with the events cut into batches before the given positions, and into
+    segments before every other of them."""
     lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
     ends = [0, *sorted(set(cuts)), len(lines)]
     directory = Path(tempfile.mkdtemp(dir=place))
     with Builder(directory, Limits(threads=1), base.directory if base else None) as builder:
-        for begin, end in itertools.pairwise(ends):
+        for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             _add(builder, lines[begin:end])
+            if number % 2 == 0:
+                builder.merge()
         told = builder.work / "documents.jsonl"
         told.write_text("".join(json.dumps(document) + "\n" for document in documents))
         builder.add_documents(told)

@@ -1,8 +1,8 @@
 """From event files to the tables of a session, as Parquet files in one directory.
 
 Invariants:
-* events are read in batches; a batch becomes a segment: one row per attempt of a task, merged from that batch alone.
-  Merging is min, max and union, so order, repetition and the cut into batches never change the tables;
+* events are read in batches; some batches become a segment: one row per attempt of a task, merged from those alone.
+  Merging is min, max and union, so order, repetition and the cut into batches and segments never change the tables;
 * at the end only attempts found in several segments are merged again; all rows are judged (see judged_tasks.sql);
 * rare events and documents are kept whole, without repetition: the small tables are queries over them, so that they can
   be asked again for any moment;
@@ -13,13 +13,15 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import duckdb
 
@@ -33,15 +35,22 @@ SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runti
 NOW = 2**63 - 1
 """The moment after everything."""
 
-_SEGMENT = "(format parquet, compression uncompressed, row_group_size 20000)"
-_PARQUET = "(format parquet, compression zstd, row_group_size 20000)"
-_LONGEST_EVENT = 16 << 20
-"""The reader takes twice this as a buffer for each file. Longer events come the careful way, with a larger limit."""
+_SEGMENT = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
+_PARQUET = "(format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000)"
+_LONGEST_EVENT = 4 << 20
+"""Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
+_MODESTY = 5
+"""How much nicer, in the sense of nice(2), the threads that build are."""
+_TASKS, _PLACES = "tasks.parquet", "task_places.parquet"
 _COMPACT_FROM = 0.2
 """The part of all rows that the delta may have before everything is written anew: it slows each query."""
 
 _MOST_COUNTS = 100_000
 """Names can be as many as tasks; counting them ahead then saves nothing, and is left."""
+
+
+_Found: TypeAlias = "list[tuple[str | None, int]]"
+"""How many events of each type a file holds: None for what is no event."""
 
 
 class Unreadable(Exception):
@@ -60,9 +69,14 @@ class Limits:
     threads: int = 2
 
     @property
-    def batch_bytes(self) -> int:
-        """JSON per batch: its tables in memory take half of that, merging about as much again."""
+    def segment_bytes(self) -> int:
+        """JSON per segment: its events in memory take half of that, merging them about as much again."""
         return self.memory // 3
+
+    @property
+    def batch_bytes(self) -> int:
+        """JSON read at once, while the next batch is fetched and unpacked."""
+        return self.segment_bytes // 3
 
 
 @dataclass(slots=True)
@@ -85,6 +99,14 @@ class Counts:
         return {name: number for name, number in self.by_type.items() if name not in KNOWN_TYPES}
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """Batches of events that become one segment together, each with a table for every file of lines."""
+
+    tables: list[dict[str, str]] = field(default_factory=list)
+    bytes: int = 0
+
+
 def define_words(database: duckdb.DuckDBPyConnection) -> None:
     """Teach a database with the tables `rare_event` and `document` the words of the queries."""
     for words in ("words", "death_causes"):
@@ -93,7 +115,7 @@ def define_words(database: duckdb.DuckDBPyConnection) -> None:
 
 def observed_tasks(directory: Path, places: Sequence[int] | None = None) -> str:
     """SQL: all rows of tasks in a directory; with `places`, of those in `tasks.parquet` only the rows there."""
-    return _with_delta(directory / "tasks.parquet", directory / "tasks_delta.parquet", places)
+    return _with_delta(directory / _TASKS, directory / "tasks_delta.parquet", places)
 
 
 def _with_delta(base: Path, delta: Path, places: Sequence[int] | None = None) -> str:
@@ -120,23 +142,25 @@ class Builder:
     `cancel`."""
 
     def __init__(self, directory: Path, limits: Limits, base: Path | None = None) -> None:
-        self._directory, self._base = directory, base
+        self._directory, self._limits, self._base = directory, limits, base
         self.work = directory / "work"
         self.work.mkdir(parents=True, exist_ok=True)
         self._segments: list[Path] = []
+        self._gathered, self._batches = _Gathered(), 0
         self._cancelled = False
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self.counts = Counts()
-        self._merger = ThreadPoolExecutor(1, "merge")
+        self._readers = ThreadPoolExecutor(limits.threads, "read", _give_way)
+        self._merger = ThreadPoolExecutor(1, "merge", _give_way)
         self._merging: Future[None] | None = None
-        self._database = duckdb.connect(
-            config={
-                "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
-                "threads": limits.threads,
-                "temp_directory": str(self.work / "spill"),
-                "preserve_insertion_order": False,
-            }
-        )
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
+            "threads": limits.threads,
+            "temp_directory": str(self.work / "spill"),
+            "preserve_insertion_order": False,
+        }
+        # Its threads are as modest as the one that starts them.
+        self._database = self._merger.submit(lambda: duckdb.connect(config=config)).result()
         self._run("set enable_progress_bar = false")
         self._run(
             """
@@ -153,7 +177,8 @@ class Builder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._merger.shutdown(cancel_futures=True)
+        for threads in (self._readers, self._merger):
+            threads.shutdown(cancel_futures=True)
         self._database.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -166,12 +191,11 @@ class Builder:
     def add(self, lines: EventLines, *, careful: bool = False) -> None:
         """Read one batch of events. If it is `Unreadable` nothing of it is kept, unless `careful`: then the lines that
         cannot be read are counted and left out."""
-        number = len(self._segments)
-        tables = {name: f"{name}_{number}" for name in lines.files}
+        tables = {name: f"{name}_{self._batches}" for name in lines.files}
         counted = Counts()
         try:
-            for name, file in lines.files.items():
-                for kind, events in self._read(tables[name], name, file, careful=careful):
+            for name, found in self._read(tables, lines, careful=careful).items():
+                for kind, events in found:
                     if kind is not None and name in (kind, OTHERS):
                         counted.add([(kind, events)])
                     else:  # a line that is no object has no type; one of another type was put into the wrong file
@@ -192,38 +216,53 @@ class Builder:
             where rare is not null
             """
         )
-        self._segments.append(self.work / f"segment-{number}.parquet")
-        self._wait()
-        self._merging = self._merger.submit(self._merge, tables, self._segments[-1])
+        self._batches += 1
+        self._gathered.tables.append(tables)
+        self._gathered.bytes += sum(file.stat().st_size for file in lines.files.values())
+        if self._gathered.bytes + self._limits.batch_bytes > self._limits.segment_bytes:
+            self.merge()
 
-    def _read(self, table: str, name: str, file: Path, *, careful: bool) -> list[tuple[str | None, int]]:
-        """Make a table of one file; returns how many events of each type it holds: None for what is no event."""
-        try:
-            self._run(_table_of_events(table, name, file, careful=careful))
-        except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
-            # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
-            raise Unreadable(str(error)) from None
-        counted = self._rows(f"select eventType, count(*) from {table} group by all")
-        return cast("list[tuple[str | None, int]]", counted)
+    def _read(self, tables: dict[str, str], lines: EventLines, *, careful: bool) -> dict[str, _Found]:
+        """Make a table of each file; side by side, because one alone does not keep all cores busy."""
+        reading = dict[str, Future[_Found]]()
+        for name, file in lines.files.items():
+            reading[name] = self._readers.submit(self._read_file, tables[name], name, file, careful=careful)
+            if careful:  # one after the other: room for the longest event is more than several could have
+                wait([reading[name]])
+        wait(reading.values())
+        return {name: found.result() for name, found in reading.items()}
 
-    def _merge(self, tables: dict[str, str], segment: Path) -> None:
-        """Runs beside the reading of the next batch: neither keeps all cores busy."""
-        views = [
-            f"""
-            create or replace temp view {name.lower()} as
-            from {tables[name]}
-            union all
-            select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null
-            """
-            for name, payload in TASK_EVENTS.items()
-        ]
+    def _read_file(self, table: str, name: str, file: Path, *, careful: bool) -> _Found:
         with self._database.cursor() as cursor:
-            for sql in (
-                *views,
-                f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}",
-                *(f"drop table {table}" for table in tables.values()),
-            ):
-                self._rows(sql, cursor)
+            try:
+                self._rows(_table_of_events(table, name, file, careful=careful), cursor)
+            except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
+                # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
+                raise Unreadable(str(error)) from None
+            counted = self._rows(f"select eventType, count(*) from {table} group by all", cursor)
+            return cast("_Found", counted)
+
+    def merge(self) -> None:
+        """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
+        all cores busy. Done without being asked as soon as they are enough."""
+        if not self._gathered.tables:
+            return
+        gathered, self._gathered = self._gathered, _Gathered()
+        self._segments.append(self.work / f"segment-{len(self._segments)}.parquet")
+        self._wait()
+        self._merging = self._merger.submit(self._merge, gathered.tables, self._segments[-1])
+
+    def _merge(self, batches: list[dict[str, str]], segment: Path) -> None:
+        with self._database.cursor() as cursor:
+            for name, payload in TASK_EVENTS.items():
+                parts = [f"from {tables[name]}" for tables in batches] + [
+                    f'select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null'
+                    for tables in batches
+                ]
+                self._rows(f"create or replace temp view {name.lower()} as {' union all '.join(parts)}", cursor)
+            self._rows(f"copy ({query('tasks')}) to {text(segment)} {_SEGMENT}", cursor)
+            for table in itertools.chain.from_iterable(tables.values() for tables in batches):
+                self._rows(f"drop table {table}", cursor)
 
     def _wait(self) -> None:
         if self._merging is not None:
@@ -236,17 +275,18 @@ class Builder:
             f"""
             insert into document
             select * from read_json({text(file)}, format = 'newline_delimited', records = true,
-                maximum_object_size = {_LONGEST_EVENT * 4},
+                maximum_object_size = {_LONGEST_EVENT * 16},
                 columns = {{source: 'VARCHAR', name: 'VARCHAR', node_id: 'VARCHAR', body: 'JSON'}})
             """
         )
 
     def finish(self) -> dict[str, Any]:
         """Write all tables; returns the facts."""
-        if not self._segments:
+        if not self._batches:
             nothing = EventLines(self.work / "nothing")
             with nothing.written():
                 self.add(nothing)
+        self.merge()
         self._make_small_tables()
         others = self._merger.submit(self._make_other_tables)
         self._wait()
@@ -254,22 +294,29 @@ class Builder:
         self._run(f"create view segment as from read_parquet([{segments}])")
         if self._base is None:
             self._make_tasks()
-            self._make_task_places()
         else:
             self._extend_tasks(self._base)
         others.result()
+        places = self._merger.submit(self._make_task_places)
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._make_task_counts()
         self._run(f"create temp table facts as {query('facts')}")
         self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
+        places.result()
         facts = self._database.execute("from facts")
         names = [column[0] for column in facts.description or ()]
         return dict(zip(names, cast("tuple[Any, ...]", facts.fetchone()), strict=True))
 
     def row_counts(self) -> dict[str, int]:
         """Rows of each table, once they are written."""
-        files = sorted(self._directory.glob("*.parquet"))
-        return {file.stem: self._rows(f"select count(*) from read_parquet({text(file)})")[0][0] for file in files}
+        counted = self._rows(
+            f"""
+            select parse_filename(file_name, true), num_rows
+            from parquet_file_metadata({text(self._directory / "*.parquet")})
+            order by all
+            """
+        )
+        return dict(cast("list[tuple[str, int]]", counted))
 
     def _make_small_tables(self) -> None:
         if self._base is not None:
@@ -320,6 +367,7 @@ class Builder:
         self._rows(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}", cursor)
 
     def _make_tasks(self) -> None:
+        # Not only in several segments: an id may be written in two ways.
         self._run(
             """
             create temp table straddling as
@@ -376,21 +424,25 @@ class Builder:
         if new > total * _COMPACT_FROM:
             self._compact(base)
             return
-        for name in ("tasks.parquet", "task_places.parquet"):
+        for name in (_TASKS, _PLACES):
             _link(base / name, self._directory / name)
 
     def _make_task_places(self) -> None:
         """Where each task is in `tasks.parquet`: one among a million is found without looking through them."""
-        tasks, places = self._directory / "tasks.parquet", self._directory / "task_places.parquet"
-        self._run(
-            f"""
-            copy (
-                select md5_number_lower(lower(task_id)) as task, file_row_number::uinteger as place
-                from read_parquet({text(tasks)}, file_row_number = true)
-                order by task
-            ) to {text(places)} {_PARQUET}
-            """
-        )
+        places = self._directory / _PLACES
+        if places.exists():  # of the base, whose tasks are these
+            return
+        with self._database.cursor() as cursor:
+            self._rows(
+                f"""
+                copy (
+                    select md5_number_lower(lower(task_id)) as task, file_row_number::uinteger as place
+                    from read_parquet({text(self._directory / _TASKS)}, file_row_number = true)
+                    order by task
+                ) to {text(places)} {_PARQUET}
+                """,
+                cursor,
+            )
 
     def _make_task_counts(self) -> None:
         self._run(f"create temp table task_counts as {query('task_counts')}")
@@ -400,10 +452,9 @@ class Builder:
 
     def _compact(self, base: Path) -> None:
         delta = self._directory / "tasks_delta.parquet"
-        rows = _with_delta(base / "tasks.parquet", delta)
-        self._run(f"copy ({rows}) to {text(self._directory / 'tasks.parquet')} {_PARQUET}")
+        rows = _with_delta(base / _TASKS, delta)
+        self._run(f"copy ({rows}) to {text(self._directory / _TASKS)} {_PARQUET}")
         delta.unlink()
-        self._make_task_places()
 
     def _judge_into(self, name: str, part: str) -> None:
         self._run(f"create temp view part as {part}")
@@ -435,8 +486,14 @@ def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str
         create table {table} as
         select {selected}
         from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
-            maximum_object_size = {_LONGEST_EVENT * 8 if careful else _LONGEST_EVENT}, columns = {columns})
+            maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT}, columns = {columns})
         """
+
+
+def _give_way() -> None:
+    """Let threads that answer people, or fetch what is to be built next, go before this one and those it starts."""
+    if sys.platform == "linux":  # elsewhere it would slow down the whole process
+        os.nice(_MODESTY)
 
 
 def _link(source: Path, target: Path) -> None:

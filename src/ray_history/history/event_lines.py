@@ -7,7 +7,7 @@ makes sure of the types they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ _MARK = 7
 _MARKS = {name[:_MARK].encode(): place for name, place in _PLACES.items()}
 _KEY, _TIGHT_KEY = b'"eventType": "', b'"eventType":"'
 _BLOCK = 1 << 20
-"""Text is sorted in blocks of about this size, which stay in the processor's cache meanwhile."""
+"""Lines are written when there is about this much of them, which stays in the processor's cache meanwhile."""
 
 
 class EventLines:
@@ -31,7 +31,10 @@ class EventLines:
 
     def __init__(self, stem: Path) -> None:
         self.files = {name: stem.with_name(f"{stem.name}.{name}") for name in FILES}
-        self._forget()
+        self._begun: list[bytes] = []
+        """The line whose end is yet to come."""
+        self._sorted = [list[bytes]() for _ in FILES]
+        self._size = 0
 
     @contextmanager
     def written(self) -> Iterator[None]:
@@ -40,21 +43,25 @@ class EventLines:
             self._out = [stack.enter_context(file.open("wb")) for file in self.files.values()]
             yield
             self.end_file()
+            self._write()
 
     def add(self, text: bytes) -> None:
         """Any piece of a file of lines."""
-        self._begun.append(text)
+        first, *lines = text.split(b"\n")
+        self._begun.append(first)
+        if not lines:
+            return
+        begun, self._begun = b"".join(self._begun), [lines.pop()]
+        self._sort([begun, *lines], _KEY if _KEY in text else _TIGHT_KEY)
         self._size += len(text)
-        if self._size >= self._enough:
-            text = b"".join(self._begun)
-            end = text.rfind(b"\n") + 1
-            self._sort(text[:end])
-            self._forget(text[end:])
+        if self._size >= _BLOCK:
+            self._write()
 
     def end_file(self) -> None:
         """The last line of a file need not have an end."""
-        self._sort(b"".join(self._begun))
-        self._forget()
+        last, self._begun = b"".join(self._begun), []
+        if last:
+            self._sort([last], _KEY if _KEY in last else _TIGHT_KEY)
 
     def put(self, kind: str, event: bytes) -> None:
         """One event whose type is known."""
@@ -62,12 +69,14 @@ class EventLines:
 
     def position(self) -> list[int]:
         """Where the files end now, between two files of events."""
+        self._write()
         return [out.tell() for out in self._out]
 
     def rewind(self, position: list[int]) -> None:
         """Take back what was added after that."""
-        self._forget()
-        for out, end in zip(self._out, position, strict=True):
+        self._begun = []
+        for out, lines, end in zip(self._out, self._sorted, position, strict=True):
+            lines.clear()
             out.seek(end)
             out.truncate()
 
@@ -75,21 +84,18 @@ class EventLines:
         for file in self.files.values():
             file.unlink(missing_ok=True)
 
-    def _forget(self, rest: bytes = b"") -> None:
-        self._begun, self._size = [rest], len(rest)
-        self._enough = max(_BLOCK, 2 * len(rest))  # a line of many blocks is not put together block by block
-
-    def _sort(self, text: bytes) -> None:
-        if not text:
-            return
-        key = _KEY if _KEY in text[:_BLOCK] else _TIGHT_KEY
-        length, sorted_lines = len(key), [list[bytes]() for _ in FILES]
-        keep = {mark: sorted_lines[place].append for mark, place in _MARKS.items()}.get
-        keep_other = sorted_lines[-1].append
-        for line in text.removesuffix(b"\n").split(b"\n"):
+    def _sort(self, lines: Iterable[bytes], key: bytes) -> None:
+        length = len(key)
+        keep = {mark: self._sorted[place].append for mark, place in _MARKS.items()}.get
+        keep_other = self._sorted[-1].append
+        for line in lines:
             begin = line.find(key) + length
             keep(line[begin : begin + _MARK], keep_other)(line)
-        for out, lines in zip(self._out, sorted_lines, strict=True):
+
+    def _write(self) -> None:
+        for out, lines in zip(self._out, self._sorted, strict=True):
             if lines:
                 lines.append(b"")  # the last one has an end, too
                 out.write(b"\n".join(lines))
+                lines.clear()
+        self._size = 0

@@ -126,7 +126,7 @@ class EventSource:
 
 def _in_batches(files: Iterable[EventFile], batch_bytes: int) -> Iterator[list[EventFile]]:
     batch: list[EventFile] = []
-    size, room = 0, batch_bytes // 5  # the first one is small: nothing else can be done until it is there
+    size, room = 0, batch_bytes // 2  # the first one is small: nothing else can be done until it is there
     for file in sorted(files, key=_place):
         weight = file.stored.size * (_UNPACKED if file.stored.key.endswith(".gz") else 1)
         if batch and size + weight > room:

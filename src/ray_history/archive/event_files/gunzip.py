@@ -16,20 +16,22 @@ from isal import igzip_lib, isal_zlib
 from .problems import Limits, Report
 from .window import PIECE, Window
 
-_STEP = 2 * 1024
+STEP = 2 * 1024
 """Compressed bytes per call. A call that meets damage loses its output, so the text lost before a damaged place is
 some 20 kB. isal's igzip unpacks Ray's events at 1.7 GB/s in such steps (2.1 in large ones), zlib at 0.9. Its isal_zlib
 would be no choice: 1.8.0 forgets up to 6 bytes of `unused_data` when a member ends that near to the end of a step."""
+LARGE_STEP = 32 * 1024
+"""For who takes a file whole or not at all."""
 _MAX_HEADER = 128 * 1024
 """A gzip header with the largest extra field (64 KiB) and generous names."""
 
 
-def decompressed(body: Window, report: Report, limits: Limits) -> Iterator[bytes]:
+def decompressed(body: Window, report: Report, limits: Limits, step: int = STEP) -> Iterator[bytes]:
     """The decompressed text in pieces, and no more of it than the limit."""
     body.fill(2)
     packed = body.held.startswith(b"\x1f\x8b")
     left = limits.max_bytes
-    for piece in _gunzip(body, report) if packed else iter(lambda: body.take(PIECE), b""):
+    for piece in _gunzip(body, report, step) if packed else iter(lambda: body.take(PIECE), b""):
         if len(piece) > left:
             report.add("too large", limits.max_bytes, f"more than {limits.max_bytes} bytes; the rest was not read")
             yield piece[:left]
@@ -38,7 +40,7 @@ def decompressed(body: Window, report: Report, limits: Limits) -> Iterator[bytes
         yield piece
 
 
-def _gunzip(body: Window, report: Report) -> Iterator[bytes]:
+def _gunzip(body: Window, report: Report, step: int) -> Iterator[bytes]:
     """The text of all gzip members. Headers and checksums are read here because a decompressor that checks them itself
     throws away the text it is unhappy with."""
     total = members = 0
@@ -51,13 +53,11 @@ def _gunzip(body: Window, report: Report) -> Iterator[bytes]:
         body.at = begin
         inflate, checksum, size = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE), 0, 0
         while not inflate.eof:
-            taken = body.take(_STEP) if inflate.needs_input else b""
+            taken = body.take(step) if inflate.needs_input else b""
             try:
                 piece = inflate.decompress(taken, PIECE)
             except igzip_lib.error as error:  # type: ignore[misc]  # isal's stub calls the class an instance
-                report.add(
-                    "gzip", total, f"damaged; the rest from {_STEP} compressed bytes before it is lost ({error})"
-                )
+                report.add("gzip", total, f"damaged; the rest from {step} compressed bytes before it is lost ({error})")
                 return
             if not taken and not piece and not inflate.eof:
                 report.add("truncated", total, "the compressed data end in the middle")

@@ -8,7 +8,7 @@ from itertools import chain
 
 from .arrays import array_events
 from .events import OPEN, SPACE
-from .gunzip import decompressed
+from .gunzip import LARGE_STEP, decompressed
 from .lines import line_events
 from .problems import DEFAULT, Limits, Problem, Report
 from .window import Window
@@ -17,8 +17,9 @@ from .window import Window
 def read_text(
     chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
 ) -> Iterator[bytes]:
-    """The decompressed text of the file in pieces, unchecked: for a reader that checks the events itself."""
-    return decompressed(Window(chunks), Report(file, problems, limits), limits)
+    """The decompressed text of the file in pieces, unchecked: for a reader that checks the events itself, and leaves
+    all of them to `read_events` if there is any problem."""
+    return decompressed(Window(chunks), Report(file, problems, limits), limits, LARGE_STEP)
 
 
 def read_events(
