@@ -99,6 +99,11 @@ def failed_at_job_end(_: Lived, live: Row, rebuilt: Row) -> bool:
     return told and live["events"][:-1] == rebuilt["events"][:-1] and near("end_time_ms")(_, live, rebuilt)
 
 
+def failed_before_its_owner_told(_: Lived, live: Row, rebuilt: Row) -> bool:
+    told = (live["error_message"] or "").startswith("Worker running the task")
+    return told and rebuilt["error_message"] == "" and live["error_type"] == rebuilt["error_type"] == "WORKER_DIED"
+
+
 def only_more_pings(lived: Lived, before: Row, after: Row) -> bool:
     """The driver inside the dashboard asks each second whether a job lives: its profile has a span for each asking."""
     spans = [row["profiling_data"].get("events", []) for row in (before, after)]
@@ -139,6 +144,12 @@ KNOWN = [
         "end_time_ms events",
         failed_at_job_end,
         "the event of a job's end carries a moment some milliseconds after the one that Ray keeps",
+    ),
+    Known(
+        "tasks",
+        "error_message",
+        failed_before_its_owner_told,
+        "a second after a worker's death Ray fails its task with a message, unless the owner did, which gives none",
     ),
     Known("nodes", "end_time_ms", near("end_time_ms"), "the event is some milliseconds late, and nobody polled since"),
     Known("jobs", "start_time", near("start_time"), "the event is some milliseconds late, and nobody polled since"),

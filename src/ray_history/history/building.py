@@ -158,6 +158,7 @@ class Builder:
             "threads": limits.threads,
             "temp_directory": str(self.work / "spill"),
             "preserve_insertion_order": False,
+            "disabled_optimizers": "join_order,statistics_propagation",  # our queries say how to go about it
         }
         # Its threads are as modest as the one that starts them.
         self._database = self._merger.submit(lambda: duckdb.connect(config=config)).result()

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
+from .answers import LARGE
+
 
 class AnswerCache:
     """Bodies by their tag, within a limit of bytes; the least recently used goes first."""
 
-    def __init__(self, most_bytes: int, largest: int = 4 << 20) -> None:
+    def __init__(self, most_bytes: int, largest: int = LARGE) -> None:
         self._most_bytes, self._largest = most_bytes, largest
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[bytes, list[tuple[bytes, bytes]]]] = OrderedDict()

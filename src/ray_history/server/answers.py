@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 JSON = "application/json; charset=utf-8"
 
+LARGE = 4 << 20
+"""Answers up to this size are made whole, and may be kept."""
 _PIECE = 256 * 1024
+_COMMA = b", "
 
 
 class Refused(Exception):
@@ -43,6 +47,43 @@ def refusal(refused: Refused) -> Response:
 def note_value(note: str) -> str:
     """A note as a header may carry it: the text of `X-Ray-History-Note`."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in note)[:500]
+
+
+def listed_json(head: bytes, texts: Sequence[bytes], tail: bytes) -> Response:
+    """JSON texts with commas between them, and what stands around them."""
+    size = len(head) + sum(map(len, texts)) + len(_COMMA) * max(len(texts) - 1, 0) + len(tail)
+    if size <= LARGE:
+        return Response(head + _COMMA.join(texts) + tail, media_type=JSON)
+    return _Joined(head, texts, tail, size)
+
+
+class _Joined(Response):
+    """A large answer, put together piece by piece as it is sent: as a whole it would fill as much memory again."""
+
+    def __init__(self, head: bytes, texts: Sequence[bytes], tail: bytes, size: int) -> None:
+        super().__init__(headers={"content-length": str(size)}, media_type=JSON)
+        self._head, self._texts, self._tail = head, texts, tail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # as ASGI has it
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self._head, "more_body": True})
+        for begin, end in _runs(self._texts):
+            comma = _COMMA if begin else b""
+            piece = comma + _COMMA.join(self._texts[begin:end])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": self._tail})
+
+
+def _runs(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to cut texts into runs of about one piece."""
+    begin = size = 0
+    for number, text in enumerate(texts):
+        size += len(text)
+        if size >= _PIECE:
+            yield begin, number + 1
+            begin, size = number + 1, 0
+    if begin < len(texts):
+        yield begin, len(texts)
 
 
 def streamed_json(parts: Iterable[str]) -> Response:

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ray_history.history.rows import may_hold_secret, row
 
-from .answers import JSON, Refused
+from .answers import JSON, Refused, listed_json
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
 from .redaction import redacted
@@ -105,19 +105,19 @@ def list_rows(asked: Asked, table: str) -> Response:
     if table == "tasks" and boolean(query, "exclude_driver", default=True):
         rows = f"(from {rows} where not is_driver)"
     where, values = conditions(listing, asked_for)
-    suspect = may_hold_secret(table, detail=detail) if asked.redact else "false"
     chosen = f"from {rows} where {where or 'true'}"
 
-    def texts(chosen: str, *, few: bool) -> str:
+    def texts(chosen: str, *, few: bool, one: bool = False) -> str:
         """Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too."""
         environments = tables.environments() if table == "tasks" and detail and asked.redact and not few else ()
         made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
-        return f"select encode({made}), {suspect} from ({chosen})"
+        suspect = "true" if one else may_hold_secret(table, detail=detail)  # for one it takes longer than looking
+        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
-        found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True), values)
+        found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True, one=True), values)
         head, tail = _envelope(asked, table, len(found), len(found))
-        return Response(_body(head, found[offset : offset + limit], tail), media_type=JSON)
+        return listed_json(head, _texts(found[offset : offset + limit]), tail)
     total, filtered = _counted(asked, rows, listing, asked_for)
     head, tail = _envelope(asked, table, total, filtered)
     order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))
@@ -132,7 +132,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         return texts(wide + order, few=False), values * 2
 
     if limit <= _AT_ONCE:
-        return Response(_body(head, tables.fetch(*page(limit, offset)), tail), media_type=JSON)
+        return listed_json(head, _texts(tables.fetch(*page(limit, offset))), tail)
 
     def pages() -> Iterator[list[tuple[bytes, bool]]]:
         if not by_keys:
@@ -161,14 +161,6 @@ def _envelope(asked: Asked, table: str, total: int, filtered: int) -> tuple[byte
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
     )
     return head.encode(), f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'.encode()
-
-
-def _body(head: bytes, rows: Iterable[tuple[bytes, bool]], tail: bytes) -> bytes:
-    """The whole answer, copied once: it may have tens of megabytes."""
-    texts = _texts(rows) or [b""]
-    texts[0] = head + texts[0]
-    texts[-1] += tail
-    return b", ".join(texts)
 
 
 def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:

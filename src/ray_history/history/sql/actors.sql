@@ -1,35 +1,41 @@
 -- actors: one row per actor, from ACTOR_DEFINITION and ACTOR_LIFECYCLE events.
 with definition as (
     select
-        hex_id(body->>'actorId', 16) as actor_id,
-        max(hex_id(body->>'jobId', 4)) as job_id,
+        hex_id(actor, 16) as actor_id,
+        max(hex_id(job, 4)) as job_id,
         max(body->>'className') as class_name,
         max(body->>'name') as name,
         max(body->>'rayNamespace') as ray_namespace,
         max(body->>'serializedRuntimeEnv') as serialized_runtime_env,
         max(filled(body->'requiredResources')) as required_resources,
-        max(hex_id(body->>'placementGroupId', 18)) as placement_group_id,
+        max(hex_id(placement_group, 18)) as placement_group_id,
         max(filled(body->'labelSelector')) as label_selector,
         max(filled(body->'fallbackStrategy')) as fallback_strategy,
         max(said(body->>'callSite')) as call_site,
         bool_or(truth(body->>'isDetached')) as is_detached
-    from rare_event
-    where event_type = 'ACTOR_DEFINITION_EVENT' and by_then(event_ns, moment)
+    from (
+        select body->>'actorId' as actor, body->>'jobId' as job, body->>'placementGroupId' as placement_group, body
+        from rare_event
+        where event_type = 'ACTOR_DEFINITION_EVENT' and by_then(event_ns, moment)
+    )
     group by all
 ),
 transition as (
     select distinct
-        hex_id(body->>'actorId', 16) as actor_id,
+        hex_id(actor, 16) as actor_id,
         step->>'state' as state,
         instant(step->>'timestamp') as at_ns,
-        hex_id(step->>'nodeId', 28) as node_id,
-        hex_id(step->>'workerId', 28) as worker_id,
+        hex_id(node, 28) as node_id,
+        hex_id(worker, 28) as worker_id,
         nullif(whole(step->>'pid'), 0) as pid,
         nullif(whole(step->>'port'), 0) as port,
         said(step->>'reprName') as repr_name,
         step->>'restartReason' as restart_reason,
         step->'deathCause' as death_cause
-    from steps('ACTOR_LIFECYCLE_EVENT')
+    from (
+        select body->>'actorId' as actor, step->>'nodeId' as node, step->>'workerId' as worker, step
+        from steps('ACTOR_LIFECYCLE_EVENT')
+    )
     where at_ns <= moment
 ),
 ranked as (
