@@ -30,6 +30,7 @@ from ray_history.history.building import Cancelled, Counts
 from ray_history.history.tables import Tables
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer, Progress, Stop
+from ray_history.index.shared import SharedIndex
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import NODE, Event, Rebuilt, lifecycle, task, task_id
 
@@ -201,6 +202,31 @@ def test_those_who_wait_are_told_how_far_it_has_come(local: Store, tmp_path: Pat
     assert stages == ["listing", "reading events", "making tables", "publishing", "ready"]
     assert (told[-1].files, told[-1].files_total, told[-1].events) == (2, 2, 400)
     assert told[-1].bytes == told[-1].bytes_total > 0
+
+
+def test_tables_can_be_had_before_the_archive_has_them(local: Store, tmp_path: Path, open_in: OpenIn) -> None:
+    indexer, session, told = Indexer(local, Cache(tmp_path / "here", LARGE)), session_of(local), list[Progress]()
+    shared = SharedIndex(local, session)
+    with indexer.open(session, told.append, share_later=True) as opened:
+        assert shared.manifest() is None
+        indexer.share_now(session)
+        assert shared.manifest() == opened.manifest
+    assert "publishing" not in {progress.stage for progress in told}
+    counting = Counting(local)
+    open_in(counting, "elsewhere")
+    assert counting.event_files_read() == {}
+    shared.discard()
+    indexer.share_now(session)  # once is enough
+    assert shared.manifest() is None
+
+
+def test_what_could_not_be_shared_later_is_used_all_the_same(local: Store, tmp_path: Path) -> None:
+    read_only: Store = ReadOnlyStandIn(local)  # type: ignore[assignment]
+    indexer, session = Indexer(read_only, Cache(tmp_path / "here", LARGE)), session_of(local)
+    with indexer.open(session, share_later=True) as opened:
+        indexer.share_now(session)
+        assert opened.manifest.rows["tasks"] > 0
+    assert SharedIndex(local, session).manifest() is None
 
 
 # What does not match is built anew -----------------------------------------------------------------------------------

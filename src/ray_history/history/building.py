@@ -17,6 +17,7 @@ import itertools
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -180,8 +181,8 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         for threads in (self._readers, self._merger):
             threads.shutdown(cancel_futures=True)
-        self._database.close()
         shutil.rmtree(self.work, ignore_errors=True)
+        threading.Thread(target=self._database.close, name="close").start()  # giving memory back takes its time
 
     def cancel(self) -> None:
         """From any thread: whatever runs raises `Cancelled`."""

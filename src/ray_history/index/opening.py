@@ -158,11 +158,18 @@ class Indexer:
     share: bool = True
     """Whether indexes are put into the bucket for others."""
     turns: Turns = field(default_factory=Turns)
+    _unshared: set[str] = field(default_factory=set)
 
     def open(
-        self, session: Session, report: Callable[[Progress], None] = lambda _: None, stop: Stop | None = None
+        self,
+        session: Session,
+        report: Callable[[Progress], None] = lambda _: None,
+        stop: Stop | None = None,
+        *,
+        share_later: bool = False,
     ) -> Opened:
-        """The session's tables as of now; the caller closes them."""
+        """The session's tables as of now; the caller closes them. With `share_later` they are there before they are in
+        the archive, too: that is left to `share_now`."""
         stop = stop or Stop()
         report(Progress())
         sources = list_sources(self.store, session)
@@ -172,7 +179,7 @@ class Indexer:
             if sources.covered_by(opened.manifest):
                 return opened
             opened.close()
-        opening = _Opening(self, session, sources, entry, report, stop)
+        opening = _Opening(self, session, sources, entry, report, stop, share_later)
         return entry.make_unless(sources.covered_by, opening.fetch_or_build)
 
     def publish(self, session: Session, opened: Opened) -> None:
@@ -180,6 +187,23 @@ class Indexer:
         shared = SharedIndex(self.store, session)
         if self.share and shared.manifest() != opened.manifest:
             _publish(shared, session, opened.directory, opened.manifest)
+
+    def share_after(self, session: Session) -> None:
+        """Note that `share_now` has something to do."""
+        self._unshared.add(_key(session))
+
+    def share_now(self, session: Session) -> None:
+        """Put into the archive what was opened with `share_later`, if it was built; a failure costs only that."""
+        key = _key(session)
+        if key not in self._unshared:
+            return
+        self._unshared.discard(key)
+        try:
+            with _closing(self.cache.entry(key).open()) as opened:
+                if opened is not None:
+                    self.publish(session, opened)
+        except (ArchiveError, CacheUnusable) as error:
+            _warn_unshared(session, error)
 
     @cached_property
     def summaries(self) -> Summaries:
@@ -209,7 +233,11 @@ def _publish(shared: SharedIndex, session: Session, directory: Path, manifest: M
     try:
         shared.publish(directory, manifest)
     except ArchiveError as error:
-        journal.warning("the index of %s is used here but could not be shared: %s", session.name, error)
+        _warn_unshared(session, error)
+
+
+def _warn_unshared(session: Session, error: Exception) -> None:
+    journal.warning("the index of %s is used here but could not be shared: %s", session.name, error)
 
 
 @dataclass
@@ -222,6 +250,7 @@ class _Opening:
     entry: Entry
     report: Callable[[Progress], None]
     stop: Stop
+    share_later: bool
     progress: Progress = field(default_factory=Progress)
 
     def fetch_or_build(self, directory: Path) -> Manifest:
@@ -239,7 +268,9 @@ class _Opening:
                 _discard(shared)
                 standing = None
         manifest = self._build_upon_what_there_is(directory, shared, standing)
-        if self.indexer.share:
+        if self.share_later:
+            self.indexer.share_after(self.session)
+        elif self.indexer.share:
             self._tell(stage="publishing")
             _publish(shared, self.session, directory, manifest)
         self._tell(stage="ready")

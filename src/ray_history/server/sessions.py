@@ -171,7 +171,8 @@ class Sessions:
         else:
             self._done(session)
             work.future.set_result(None)
-            self.indexer.summarize(session)  # nobody waits for that
+            self.indexer.share_now(session)  # nobody waits for that, nor for a summary
+            self.indexer.summarize(session)
 
     def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
         """Whether the session is open and the archive holds nothing newer; then only its end may have come."""
@@ -179,7 +180,7 @@ class Sessions:
             standing = self._open.get(session)
         if standing is None:
             return False
-        with self.indexer.open(session, report, stop) as newest:
+        with self.indexer.open(session, report, stop, share_later=True) as newest:
             if newest.manifest != standing.opened.manifest:
                 return False
         standing.files = list_session(self.indexer.store, session)
@@ -191,7 +192,7 @@ class Sessions:
             self._coming.pop(session, None)
 
     def _made(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> OpenSession:
-        opened = self.indexer.open(session, report, stop)
+        opened = self.indexer.open(session, report, stop, share_later=True)
         try:
             files = list_session(self.indexer.store, session)
             tables = Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)

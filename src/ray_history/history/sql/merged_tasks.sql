@@ -1,4 +1,4 @@
--- Rows of the same attempt, made from different batches of events, become one.
+-- Rows of the same attempt, made from different segments of events, become one.
 select
     task_id,
     attempt_number,

@@ -25,7 +25,6 @@ _STAGES = (
     ("listing", "Find the session and its files"),
     ("reading events", "Read events"),
     ("making tables", "Make the tables"),
-    ("publishing", "Share the index with the other servers"),
 )
 _SHORTCUT = {"fetching the index": "Fetch the index that another server made"}
 
@@ -76,4 +75,4 @@ def percent(progress: Progress) -> int:
     """How far it is: reading is nearly all of the work."""
     if progress.stage == "reading events" and progress.bytes_total:
         return round(90 * progress.bytes / progress.bytes_total)
-    return {"making tables": 92, "publishing": 97, "ready": 100}.get(progress.stage, 0)
+    return {"making tables": 92, "ready": 100}.get(progress.stage, 0)
