@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -67,17 +68,28 @@ def _fleet() -> Path:
     return archive
 
 
-def _get(port: int, path: str, headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    try:
+@contextmanager
+def _asked(port: int, path: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
         connection.request("GET", path, headers=dict(headers))
         response = connection.getresponse()
-        body = response.read()
         if response.status != 200:
-            raise RuntimeError(f"{path}: {response.status} {body[:200]!r}")
-        return body
-    finally:
-        connection.close()
+            raise RuntimeError(f"{path}: {response.status} {response.read(200)!r}")
+        yield response
+
+
+def _get(port: int, path: str) -> bytes:
+    with _asked(port, path, {}) as response:
+        return response.read()
+
+
+def _length(port: int, path: str, headers: Mapping[str, str]) -> int:
+    """Of the answer, of which nothing is kept: a client should not be what is measured."""
+    buffer, length = bytearray(1 << 18), 0
+    with _asked(port, path, headers) as response:
+        while read := response.readinto(buffer):
+            length += read
+    return length
 
 
 def _questions(port: int) -> dict[str, str]:
@@ -111,7 +123,7 @@ def _print(name: str, port: int, path: str, headers: Mapping[str, str] = Mapping
     times = []
     for number in range(9):
         begin = time.perf_counter()
-        size = len(_get(port, f"{path}{'&' if '?' in path else '?'}asked={number}", headers))
+        size = _length(port, f"{path}{'&' if '?' in path else '?'}asked={number}", headers)
         times.append(time.perf_counter() - begin)
     print(f"  {name:<25}{statistics.median(times) * 1000:7.0f} ms  {size / 1e6:6.2f} MB")
 

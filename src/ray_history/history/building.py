@@ -153,7 +153,7 @@ class Builder:
         self.counts = Counts()
         self._readers = ThreadPoolExecutor(limits.threads, "read", _give_way)
         self._merger = ThreadPoolExecutor(1, "merge", _give_way)
-        self._merging: Future[None] | None = None
+        self._merging: list[Future[None]] = []
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{limits.memory * 3 // 4 >> 20}MB",
             "threads": limits.threads,
@@ -247,12 +247,14 @@ class Builder:
     def merge(self) -> None:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
         all cores busy. Done without being asked as soon as they are enough."""
-        if not self._gathered.tables:
-            return
-        gathered, self._gathered = self._gathered, _Gathered()
-        self._segments.append(self.work / f"segment-{len(self._segments)}.parquet")
-        self._wait()
-        self._merging = self._merger.submit(self._merge, gathered.tables, self._segments[-1])
+        self._wait()  # no more than two segments in memory: one that is merged, one that is read
+        self._begin_merging()
+
+    def _begin_merging(self) -> None:
+        if self._gathered.tables:
+            gathered, self._gathered = self._gathered, _Gathered()
+            self._segments.append(self.work / f"segment-{len(self._segments)}.parquet")
+            self._merging.append(self._merger.submit(self._merge, gathered.tables, self._segments[-1]))
 
     def _merge(self, batches: list[dict[str, str]], segment: Path) -> None:
         with self._database.cursor() as cursor:
@@ -267,9 +269,8 @@ class Builder:
                 self._rows(f"drop table {table}", cursor)
 
     def _wait(self) -> None:
-        if self._merging is not None:
-            self._merging.result()
-            self._merging = None
+        while self._merging:
+            self._merging.pop(0).result()
 
     def add_documents(self, file: Path) -> None:
         """Take what is no exported event: lines of {source, name, node_id, body}. Upon a base: all of them again."""
@@ -288,7 +289,7 @@ class Builder:
             nothing = EventLines(self.work / "nothing")
             with nothing.written():
                 self.add(nothing)
-        self.merge()
+        self._begin_merging()
         self._make_small_tables()
         others = self._merger.submit(self._make_other_tables)
         self._wait()
