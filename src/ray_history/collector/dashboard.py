@@ -117,7 +117,7 @@ class Dashboard:
             set_timeout(_left(deadline))
             chunk = response.read1(_READ_BYTES)
             body += chunk
-            if not chunk:
+            if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older ones after that
                 break
         else:
             raise TooLarge(f"the answer is larger than {self._max_body / 1024 / 1024:g} MiB")
