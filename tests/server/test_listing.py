@@ -111,6 +111,13 @@ def test_many_rows_show_the_same_environments_as_few(tmp_path: Path, monkeypatch
     assert rebuild(tmp_path, events).tables.environments() == []
 
 
+@pytest.mark.parametrize("told", [None, "taskName", "callSite"])
+def test_tasks_are_clean_unless_they_have_a_secret_in_common(tmp_path: Path, told: str | None) -> None:
+    telling = {} if told is None else {told: f"--password {SECRET}"}
+    tables = rebuild(tmp_path, [task(task_id(n), **(telling if n == 7 else {})) for n in range(20)]).tables
+    assert tables.are_clean() == (told is None)
+
+
 def test_sorting_goes_both_ways(server: Served) -> None:
     names = [row["name"] for row in asked(server, "tasks", limit=1000, sort="name", order="desc").rows]
     assert names == sorted(names, reverse=True)

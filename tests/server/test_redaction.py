@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ray_history.history.building import define_words
-from ray_history.history.rows import may_hold_secret
+from ray_history.history.rows import may_hold_secret, repeated_secrets
 from ray_history.server.redaction import is_secret, redacted
 
 _WORDS = (
@@ -31,14 +31,19 @@ def database() -> duckdb.DuckDBPyConnection:
     return database
 
 
-def is_suspect(database: duckdb.DuckDBPyConnection, *, detail: bool = True, **told: str | None) -> bool:
+def is_suspect(
+    database: duckdb.DuckDBPyConnection, *, detail: bool = True, clean: bool = False, **told: str | None
+) -> bool:
     row = dict.fromkeys(("name", "error_message", "call_site", "runtime_env", "extra_data")) | told
     columns = ", ".join(f"${name}::varchar as {name}" for name in row)
     columns += ", [{'extraData': '{}'}, {'extraData': extra_data}] as spans"
-    found = database.execute(f"select {may_hold_secret('tasks', detail=detail)} from (select {columns})", row)
+    found = database.execute(
+        f"select {may_hold_secret('tasks', detail=detail, clean=clean)} from (select {columns})", row
+    )
     return bool((found.fetchone() or (None,))[0])
 
 
+@settings(deadline=None)
 @given(text=_TEXTS)
 @example("token\u00a0 \u00a0= x")
 @example("--hf-token x")
@@ -49,6 +54,33 @@ def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyC
         for column in ("name", "error_message", "call_site", "extra_data"):
             assert is_suspect(database, **{column: text}), column
         assert is_suspect(database, name=text, detail=False)
+
+
+@settings(deadline=None)
+@given(text=_TEXTS)
+@example("--hf-token x")
+def test_what_tasks_have_in_common_is_looked_at_once(database: duckdb.DuckDBPyConnection, text: str) -> None:
+    """What a row need not be asked for any more is found beforehand; the rest is asked for still."""
+    if redacted(text) == text:
+        return
+    assert are_repeated(database, name=text)
+    assert are_repeated(database, call_site=text)
+    for column in ("error_message", "extra_data"):
+        assert is_suspect(database, clean=True, **{column: text}), column
+
+
+def are_repeated(database: duckdb.DuckDBPyConnection, **told: str | None) -> bool:
+    columns = dict.fromkeys(("name", "call_site", "runtime_env")) | told
+    database.execute("create or replace temp table told (name varchar, call_site varchar, runtime_env varchar)")
+    database.executemany("insert into told values (?, ?, ?)", [["usual", "at.py:1", "{}"], list(columns.values())])
+    return bool(database.execute(repeated_secrets("told", "told")).fetchall()[0][0])
+
+
+def test_environments_in_common_are_suspect_for_what_stands_beside_their_variables(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    assert not are_repeated(database, runtime_env='{"env_vars": {"TOKEN": "x"}, "pip": ["polars"]}')
+    assert are_repeated(database, runtime_env='{"config": {"token": "x"}}')
 
 
 @pytest.mark.parametrize(

@@ -249,16 +249,37 @@ _TOLD_SECRET = text(
 (`tokenize.remote(batch)`, `KeyError: 7`), and looking through a row takes longer than making it."""
 
 
-def may_hold_secret(table: str, *, detail: bool) -> str:
-    """SQL: whether a row made with `redact` may still hold a secret in its free text; worth asking for tasks only."""
+_BESIDE_VARIABLES = "may_hold_secret(beside_variables(coalesce(runtime_env, '')))"
+
+
+def may_hold_secret(table: str, *, detail: bool, clean: bool = False) -> str:
+    """SQL: whether a row made with `redact` may still hold a secret in its free text; worth asking for tasks only.
+    They are `clean` if `repeated_secrets` are none."""
     if table != "tasks":
         return "true"
     if not detail:
         return f"regexp_matches(name, {_TOLD_SECRET})"
+    repeated = f"""
+        or regexp_matches(concat_ws(' ', name, call_site), {_TOLD_SECRET})
+        or {_BESIDE_VARIABLES}
+    """
     return f"""
-        regexp_matches(concat_ws(' ', name, error_message, call_site), {_TOLD_SECRET})
-        or may_hold_secret(beside_variables(coalesce(runtime_env, '')))
+        coalesce(regexp_matches(error_message, {_TOLD_SECRET}), false)
         or len(list_filter(
             spans, lambda span: span.extraData <> '{{}}' and regexp_matches(span.extraData, {_TOLD_SECRET})
         )) > 0
+        {"" if clean else repeated}
     """
+
+
+def repeated_secrets(tasks: str, names: str) -> str:
+    """SQL: whether a secret may be told by what many tasks have in common: their names, where they were called, their
+    runtime environments. Looked at once, it need not be looked at in each row."""
+    return f"""
+        select
+            exists (
+                from (select distinct call_site, runtime_env from {tasks})
+                where regexp_matches(call_site, {_TOLD_SECRET}) or {_BESIDE_VARIABLES}
+            )
+            or exists (from (select distinct name from {names}) where regexp_matches(name, {_TOLD_SECRET}))
+        """

@@ -17,7 +17,7 @@ import duckdb
 from .building import define_words, observed_tasks
 from .closure import CLOSED
 from .parquet import in_parquet
-from .rows import shown_environments
+from .rows import repeated_secrets, shown_environments
 from .sql import query, query_at, text
 
 _IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
@@ -79,6 +79,7 @@ class Tables:
         define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
         self._environments: Sequence[tuple[str, str]] | None = None
+        self._clean: bool | None = None
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -126,6 +127,17 @@ class Tables:
                 usual = len(found) <= _MOST_ENVIRONMENTS and size <= _LONGEST_ENVIRONMENTS
                 self._environments = [(told, shown) for told, shown in found] if usual else []
             return self._environments
+
+    def are_clean(self) -> bool:
+        """Whether tasks have nothing in common that tells a secret; found out once, if that is quickly done."""
+        with self._defining:
+            if self._clean is None:
+                names = self.task_counts()
+                try:
+                    self._clean = names is not None and not self.rows(repeated_secrets("observed_tasks", names))[0][0]
+                except duckdb.OutOfMemoryException:  # they have little in common
+                    self._clean = False
+            return self._clean
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""

@@ -109,9 +109,11 @@ def list_rows(asked: Asked, table: str) -> Response:
 
     def texts(chosen: str, *, few: bool, one: bool = False) -> str:
         """Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too."""
-        environments = tables.environments() if table == "tasks" and detail and asked.redact and not few else ()
+        prepared = table == "tasks" and detail and asked.redact and not few
+        environments = tables.environments() if prepared else ()
         made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
-        suspect = "true" if one else may_hold_secret(table, detail=detail)  # for one it takes longer than looking
+        clean = prepared and tables.are_clean()
+        suspect = "true" if one else may_hold_secret(table, detail=detail, clean=clean)  # one is sooner looked through
         return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
