@@ -44,7 +44,7 @@ class Progress:
     """How far an opening has come, for people who wait."""
 
     stage: str = "listing"
-    """listing, fetching the index, reading events, making tables, publishing, ready."""
+    """listing, fetching the index, reading events, making tables, publishing (unless that is left for later), ready."""
     files: int = 0
     files_total: int = 0
     bytes: int = 0

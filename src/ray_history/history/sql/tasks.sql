@@ -1,6 +1,6 @@
--- tasks: one row per attempt of a task, from the events of one segment. Four kinds of events tell of it, from the owner's and the
--- executor's node, in any order and any number of times. Every column is merged by min, max or union, so that merging
--- rows again (merged_tasks.sql) gives the same as reading all events at once.
+-- tasks: one row per attempt of a task, from the events of one segment. Four kinds of events tell of it, from the
+-- owner's and the executor's node, in any order and any number of times. Every column is merged by min, max or union, so
+-- that merging rows again (merged_tasks.sql) gives the same as reading all events at once.
 with told_definition as (
     select
         taskId as task_id,

@@ -31,7 +31,7 @@
     part('bytes').textContent = size(told.bytes);
     part('bytes-total').textContent = told.bytes_total ? 'of ' + size(told.bytes_total) : '';
     part('events').textContent = short(told.events);
-    const share = told.ready ? 1 : told.stage === 'making tables' ? .92 : told.stage === 'publishing' ? .97 : told.bytes_total ? .9 * told.bytes / told.bytes_total : 0;
+    const share = told.ready ? 1 : told.stage === 'making tables' ? .92 : told.bytes_total ? .9 * told.bytes / told.bytes_total : 0;
     part('percent').textContent = Math.round(share * 100) + '%';
     part('bar').value = Math.round(share * 100);
     if (told.stage !== 'reading events') { part('left').textContent = ''; return; }
