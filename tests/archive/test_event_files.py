@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -418,10 +417,9 @@ def bomb(start: bytes, repeated: bytes, mebibytes: int) -> bytes:
         (b"[", b"1,", "not an object"),
     ],
 )
-def test_a_decompression_bomb_takes_little_memory_and_time(start: bytes, repeated: bytes, kind: str) -> None:
+def test_a_decompression_bomb_takes_little_memory_and_ends(start: bytes, repeated: bytes, kind: str) -> None:
     body = bomb(start, repeated, 64)
     limits = Limits(max_event=4 * MIB, max_bytes=48 * MIB)
-    began = time.process_time()
     tracemalloc.start()
     events, problems = read(body, limits=limits)
     _, peak = tracemalloc.get_traced_memory()
@@ -430,7 +428,6 @@ def test_a_decompression_bomb_takes_little_memory_and_time(start: bytes, repeate
     assert not kind or kind in kinds(problems)
     assert len(problems) <= 101
     assert peak < 24 * MIB
-    assert time.process_time() - began < 20
 
 
 def test_a_file_over_the_limit_gives_what_it_has_up_to_there() -> None:

@@ -244,7 +244,7 @@ def test_the_event_loop_keeps_turning_while_the_store_works(store: Store) -> Non
         asynchronous.close()
         return longest
 
-    assert asyncio.run(measure()) < 2.0  # not a speed goal: a blocked loop would stand still for the whole work
+    assert asyncio.run(measure()) < 10.0  # not a speed goal: a blocked loop would stand still for the whole work
 
 
 def test_a_cancelled_upload_stops_and_leaves_nothing(store: Store) -> None:

@@ -124,7 +124,7 @@ def test_chunks_are_put_together() -> None:
     [
         (30.0,),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", 30.0),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x", 0.05] * 100),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x", 0.05] * 1000),
     ],
     ids=["never answers", "never goes on", "drips"],
 )
@@ -132,7 +132,7 @@ def test_the_timeout_is_for_the_whole_answer(pieces: tuple[bytes | float, ...]) 
     started = time.monotonic()
     with raw_server(*pieces) as url, pytest.raises(Unreachable, match="timed out"):
         Dashboard(url, no_token).get("/x", timeout=0.3)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_a_body_over_the_limit_is_not_read(ray: DashboardStandIn) -> None:
