@@ -14,7 +14,8 @@ import ray_history
 from ray_history.cli import ray_history as command
 from ray_history.collector.pages import METRICS
 from ray_history.collector.settings import SETTINGS, Setting
-from ray_history.history.building import Builder, Limits
+from ray_history.history.building import Builder
+from ray_history.history.engine import Limits
 from tests.reference_pages import PAGES
 
 ROOT = Path(__file__).parent.parent

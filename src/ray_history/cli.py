@@ -135,7 +135,7 @@ def index_options(command: Command) -> Command:
         share_index: bool,
         **kwargs: Any,
     ) -> Any:
-        from .history.building import Limits  # DuckDB takes 0.1 s to import: only for who needs it
+        from .history.engine import Limits  # DuckDB takes 0.1 s to import: only for who needs it
         from .index.cache import Cache
         from .index.opening import Indexer
 

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ray_history.history.building import SMALL_TABLES, Builder, Counts, Limits, Unreadable
+from ray_history.history.building import SMALL_TABLES, Builder
+from ray_history.history.engine import Limits
 from ray_history.history.event_lines import EventLines
 from ray_history.history.events import in_camel_case
 from ray_history.history.rows import row
+from ray_history.history.segments import Counts, Unreadable
 from ray_history.history.tables import LAST, Tables, View
 
 Event = dict[str, Any]
@@ -82,13 +84,14 @@ def rebuild(
     *,
     cuts: Iterable[int] = (),
     base: Rebuilt | None = None,
+    memory: int = 1 << 30,
 ) -> Rebuilt:
     """Build in a new directory inside `place`, with the events cut into batches before the given positions, and into
     segments before every other of them."""
     lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
     ends = [0, *sorted(set(cuts)), len(lines)]
     directory = Path(tempfile.mkdtemp(dir=place))
-    with Builder(directory, Limits(threads=1), base.directory if base else None) as builder:
+    with Builder(directory, Limits(memory, threads=1), base.directory if base else None) as builder:
         for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             _add(builder, lines[begin:end])
             if number % 2 == 0:

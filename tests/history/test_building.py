@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ray_history.history.building import Builder, Limits
+from ray_history.history.building import Builder
+from ray_history.history.engine import Limits
+from ray_history.history.event_lines import EventLines
+from ray_history.history.segments import Segments
 from tests.history.rebuilt import lifecycle, rebuild, task, task_id
 
 
@@ -30,3 +35,43 @@ def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:
     built = rebuild(tmp_path, [*events, task(task_id(9), callSite="x" * 5_000_000)], cuts=[3])
     assert (built.counts.events, built.counts.dropped) == (7, 0)
     assert [len(row["call_site"] or "") for row in built.rows("tasks") if row["task_id"] == task_id(9)] == [5_000_000]
+
+
+def test_events_of_any_shape_are_merged_within_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty times as much as in a usual event, and all of it is in the table: too much to be merged at once."""
+    parts: list[Path] = []
+    merge_part = Segments._merge_part
+
+    def noted(segments: Segments, *where: Any) -> None:
+        parts.append(where[-1])
+        merge_part(segments, *where)
+
+    monkeypatch.setattr(Segments, "_merge_part", noted)
+    environment = json.dumps({"env_vars": {f"NAME_{number}": "x" * 200 for number in range(100)}})
+    tasks = [task_id(number) for number in range(6000)]
+    defined = (task(name, serializedRuntimeEnv=environment) for name in tasks)
+    built = rebuild(tmp_path, [*defined, *(lifecycle(name, ("RUNNING", 1)) for name in tasks)], memory=192 << 20)
+    assert {part.stem.rpartition("-")[2] for part in parts} > {"1"}, "nothing was too much"
+    assert built.counts.events == 12000
+    assert built.columns("tasks", "count(*), count(distinct task_id), min(length(runtime_env)), min(state)") == [
+        (6000, 6000, len(environment), "RUNNING")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "heavier"),
+    [
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT"}'], 5),
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT", "taskLifecycleEvent": {"taskId": "%s"}}' % (b"x" * 900)], 1),
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT", "taskLifecycleEvent": {"taskId": "%s"}}' % (b"x" * 90000)], 1.9),
+    ],
+    ids=["tiny", "ordinary", "fat"],
+)
+def test_what_events_take_in_memory_is_known_before_they_are_read(
+    tmp_path: Path, lines: list[bytes], heavier: float
+) -> None:
+    batch = EventLines(tmp_path / "batch")
+    with batch.written():
+        batch.add(b"\n".join(lines * 100))
+    stored = sum(file.stat().st_size for file in batch.files.values())
+    assert heavier <= batch.load / stored < heavier * 3

@@ -14,8 +14,8 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.history.building import Counts
 from ray_history.history.closure import REASON
+from ray_history.history.segments import Counts
 from ray_history.history.tables import LAST, Tables, View
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer

@@ -26,7 +26,8 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings, Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from ray_history.history.building import Cancelled, Counts
+from ray_history.history.engine import Cancelled
+from ray_history.history.segments import Counts
 from ray_history.history.tables import Tables
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer, Progress, Stop

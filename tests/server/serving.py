@@ -15,7 +15,7 @@ import msgspec
 import uvicorn
 
 from ray_history.archive.stores import Store
-from ray_history.history.building import Limits
+from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from ray_history.server.app import Choices, make_app

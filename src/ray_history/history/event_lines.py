@@ -7,7 +7,7 @@ makes sure of the types they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,6 +24,8 @@ _MARKS = {name[:_MARK].encode(): place for name, place in _PLACES.items()}
 _KEY, _TIGHT_KEY = b'"eventType": "', b'"eventType":"'
 _BLOCK = 1 << 20
 """Lines are written when there is about this much of them, which stays in the processor's cache meanwhile."""
+_SKELETON, _SHORTEST = 465, 400
+"""Bytes of an event that are the same in all of its type; what a row of a table weighs at least."""
 
 
 class EventLines:
@@ -35,15 +37,23 @@ class EventLines:
         """The line whose end is yet to come."""
         self._sorted = [list[bytes]() for _ in FILES]
         self._size = 0
+        self._lines = self._bytes = 0
 
     @contextmanager
     def written(self) -> Iterator[None]:
         """What is added inside is in the files afterwards, and nothing else."""
+        self._lines = 0
         with ExitStack() as stack:
             self._out = [stack.enter_context(file.open("wb")) for file in self.files.values()]
             yield
             self.end_file()
-            self._write()
+            self._bytes = sum(self.position()[1:])
+
+    @property
+    def load(self) -> int:
+        """What was written weighs so much as so many bytes of ordinary events. Half of those is keys and punctuation,
+        which are not kept in memory; but there a row takes its place, however short the event."""
+        return max(2 * (self._bytes - self._lines * _SKELETON), self._lines * _SHORTEST)
 
     def add(self, text: bytes) -> None:
         """Any piece of a file of lines."""
@@ -66,16 +76,18 @@ class EventLines:
     def put(self, kind: str, event: bytes) -> None:
         """One event whose type is known."""
         self._out[_PLACES.get(kind, -1)].write(event + b"\n")
+        self._lines += 1
 
     def position(self) -> list[int]:
-        """Where the files end now, between two files of events."""
+        """How many lines there are and where the files end now, between two files of events."""
         self._write()
-        return [out.tell() for out in self._out]
+        return [self._lines, *(out.tell() for out in self._out)]
 
     def rewind(self, position: list[int]) -> None:
         """Take back what was added after that."""
         self._begun = []
-        for out, lines, end in zip(self._out, self._sorted, position, strict=True):
+        self._lines, *ends = position
+        for out, lines, end in zip(self._out, self._sorted, ends, strict=True):
             lines.clear()
             out.seek(end)
             out.truncate()
@@ -84,7 +96,8 @@ class EventLines:
         for file in self.files.values():
             file.unlink(missing_ok=True)
 
-    def _sort(self, lines: Iterable[bytes], key: bytes) -> None:
+    def _sort(self, lines: Sequence[bytes], key: bytes) -> None:
+        self._lines += len(lines)
         length = len(key)
         keep = {mark: self._sorted[place].append for mark, place in _MARKS.items()}.get
         keep_other = self._sorted[-1].append

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.history.building import Cancelled
+from ray_history.history.engine import Cancelled
 
 from .cache import CacheUnusable
 from .manifest import Manifest

@@ -2,6 +2,7 @@
 
 Invariants:
 * files of one job and one time come together, so that most attempts of tasks are whole within a batch;
+* how large a batch becomes is known when it is unpacked, and taken into account from the next but one on;
 * the next batches are fetched and unpacked while the last one is read; no more than three are on the disk;
 * the quick way only unpacks: the reader of the tables checks each line anyway. A file with anything odd in it (an
   array, damage, snake_case names) is gone through event by event instead, and what it lost is named in `problems`.
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ray_history.archive.event_files import Problem, read_event_blocks, read_text
@@ -25,7 +27,7 @@ _FETCHERS = 8
 _WHOLE = 16 << 20
 """Objects up to this size are fetched ahead in one piece; larger ones are streamed when their turn comes."""
 _UNPACKED = 8
-"""How much larger Ray's events become when unpacked; only decides how many files make a batch."""
+"""How much larger Ray's events become when unpacked, before any are seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class EventSource:
 
     def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
         self._store, self._work, self._batch_bytes = store, work, batch_bytes
+        self._heavier = 1.0
+        """How much more than expected the last batch weighs in memory."""
         self._problems: dict[str, list[Problem]] = {}
         self._strange: dict[str, Counter[str]] = {}
 
@@ -57,20 +61,19 @@ class EventSource:
 
     def batches(self, files: Iterable[EventFile]) -> Generator[Batch]:
         """Batches in order; each is removed when the next is asked for. The first is begun at once."""
-        planned = list(_in_batches(files, self._batch_bytes))
+        planned = enumerate(self._in_batches(files))
         fetchers, unpacker = ThreadPoolExecutor(_FETCHERS, "fetch"), ThreadPoolExecutor(1, "unpack")
 
-        def prepare(number: int) -> Future[Batch]:
-            return unpacker.submit(self._prepare, number, planned[number], fetchers)
+        def prepare(batches: int) -> list[Future[Batch]]:
+            return [unpacker.submit(self._prepare, *plan, fetchers) for plan in islice(planned, batches)]
 
-        coming = [prepare(number) for number in range(min(2, len(planned)))]
+        coming = prepare(2)
 
         def batches() -> Generator[Batch]:
             try:
-                for number in range(len(planned)):
+                while coming:
                     batch = coming.pop(0).result()
-                    if number + 2 < len(planned):
-                        coming.append(prepare(number + 2))
+                    coming.extend(prepare(1))
                     yield batch
                     batch.lines.remove()
             finally:
@@ -95,7 +98,9 @@ class EventSource:
                 chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
                 if not self._append_text(lines, file, chunks):
                     self._append_events(lines, file)
-        return Batch(lines, files)
+        batch = Batch(lines, files)
+        self._heavier = max(1.0, lines.load / max(1, sum(map(_unpacked, files))))
+        return batch
 
     def _append_text(self, lines: EventLines, file: EventFile, chunks: Iterable[bytes]) -> bool:
         """Unpack the file into `lines`; False, with `lines` as before, if it is not plainly lines of objects."""
@@ -123,19 +128,21 @@ class EventSource:
                 if renamed is not None:
                     lines.put(*renamed)
 
-
-def _in_batches(files: Iterable[EventFile], batch_bytes: int) -> Iterator[list[EventFile]]:
-    batch: list[EventFile] = []
-    size, room = 0, batch_bytes // 2  # the first one is small: nothing else can be done until it is there
-    for file in sorted(files, key=_place):
-        weight = file.stored.size * (_UNPACKED if file.stored.key.endswith(".gz") else 1)
-        if batch and size + weight > room:
+    def _in_batches(self, files: Iterable[EventFile]) -> Iterator[list[EventFile]]:
+        batch: list[EventFile] = []
+        size, room = 0, self._batch_bytes // 2  # the first one is small: nothing else can be done until it is there
+        for file in sorted(files, key=_place):
+            if batch and (size + _unpacked(file)) * self._heavier > room:
+                yield batch
+                batch, size, room = [], 0, self._batch_bytes
+            batch.append(file)
+            size += _unpacked(file)
+        if batch:
             yield batch
-            batch, size, room = [], 0, batch_bytes
-        batch.append(file)
-        size += weight
-    if batch:
-        yield batch
+
+
+def _unpacked(file: EventFile) -> int:
+    return file.stored.size * (_UNPACKED if file.stored.key.endswith(".gz") else 1)
 
 
 def _place(file: EventFile) -> tuple[str, str, int, str]:

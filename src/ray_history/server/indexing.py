@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.history.building import Cancelled
+from ray_history.history.engine import Cancelled
 from ray_history.index.cache import CacheUnusable
 from ray_history.index.opening import Indexer, Progress, Stop
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
-from ray_history.history.building import Limits
+from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from ray_history.journal import start_journal

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from ray_history.archive.stores import Store
-from ray_history.history.building import Limits
+from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from ray_history.server.app import Choices, make_app

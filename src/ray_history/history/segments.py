@@ -1,0 +1,213 @@
+"""From events to segments: one row per attempt of a task, in Parquet files.
+
+Invariants:
+* events are read in batches, each into tables of their own; some batches together become a segment, merged from those
+  alone. Merging is min, max and union, so order, repetition and the cut into batches and segments change nothing;
+* no more than two segments' events are in memory: of the one that is merged, and of the next, which is read;
+* events that are not of tasks are kept whole, in the table `rare_event`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import duckdb
+
+from .engine import Engine, Limits, give_way
+from .event_lines import OTHERS, EventLines
+from .events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
+from .sql import query, text
+
+_PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
+_LONGEST_EVENT = 4 << 20
+"""Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
+_ORDINARY = 1.5
+"""How much larger than planned a batch may be before memory is watched."""
+_MORE_PARTS, _MOST_PARTS = 4, 256
+
+_Found: TypeAlias = "list[tuple[str | None, int]]"
+"""How many events of each type a file holds: None for what is no event."""
+
+
+class Unreadable(Exception):
+    """A batch holds something that is not lines of JSON objects."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was read."""
+
+    events: int = 0
+    by_type: dict[str, int] = field(default_factory=dict)
+    """Unknown types too."""
+    dropped: int = 0
+    """Lines that came the careful way and still were not understood."""
+
+    def add(self, by_type: Iterable[tuple[str, int]]) -> None:
+        for name, number in by_type:
+            self.by_type[name] = self.by_type.get(name, 0) + number
+            self.events += number
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        return {name: number for name, number in self.by_type.items() if name not in KNOWN_TYPES}
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Batches of events that become one segment together, each with a table for every file of lines."""
+
+    tables: list[dict[str, str]] = field(default_factory=list)
+    load: int = 0
+
+
+class Segments:
+    """Reads events into files in `directory`; used by one thread."""
+
+    def __init__(self, engine: Engine, limits: Limits, directory: Path) -> None:
+        self._engine, self._limits, self._directory = engine, limits, directory
+        self._files: list[Path] = []
+        self._gathered, self._batches, self._merged = _Gathered(), 0, 0
+        self.counts = Counts()
+        self._readers = ThreadPoolExecutor(limits.threads, "read", give_way)
+        self._merging: list[Future[None]] = []
+
+    def close(self) -> None:
+        self._readers.shutdown(cancel_futures=True)
+
+    def add(self, lines: EventLines, *, careful: bool = False) -> None:
+        """Read one batch of events. If it is `Unreadable` nothing of it is kept, unless `careful`: then the lines that
+        cannot be read are counted and left out."""
+        if lines.load > self._limits.batch_bytes * _ORDINARY:
+            self.merge()
+            self._wait()
+            self._engine.be_strict()
+        tables = {name: f"{name}_{self._batches}" for name in lines.files}
+        counted = Counts()
+        try:
+            for name, found in self._read(tables, lines, careful=careful).items():
+                for kind, events in found:
+                    if kind is not None and name in (kind, OTHERS):
+                        counted.add([(kind, events)])
+                    else:  # a line that is no object has no type; one of another type was put into the wrong file
+                        counted.dropped += events
+            if counted.dropped and not careful:
+                raise Unreadable(f"{counted.dropped} lines")
+        except Unreadable:
+            for table in tables.values():
+                self._engine.run(f"drop table if exists {table}")
+            raise
+        self.counts.add(counted.by_type.items())
+        self.counts.dropped += counted.dropped
+        self._engine.run(
+            f"""
+            insert into rare_event
+            select eventId, eventType, instant("timestamp"), nodeId, severity, message, rare
+            from {tables[OTHERS]}
+            where rare is not null
+            """
+        )
+        self._batches += 1
+        self._gathered.tables.append(tables)
+        self._gathered.load += lines.load
+        if self._gathered.load + max(lines.load, self._limits.batch_bytes) > self._limits.segment_bytes:
+            self.merge()
+
+    def _read(self, tables: dict[str, str], lines: EventLines, *, careful: bool) -> dict[str, _Found]:
+        """Make a table of each file; side by side, because one alone does not keep all cores busy."""
+        reading = dict[str, Future[_Found]]()
+        for name, file in lines.files.items():
+            reading[name] = self._readers.submit(self._read_file, tables[name], name, file, careful=careful)
+            if careful:  # one after the other: room for the longest event is more than several could have
+                wait([reading[name]])
+        wait(reading.values())
+        return {name: found.result() for name, found in reading.items()}
+
+    def _read_file(self, table: str, name: str, file: Path, *, careful: bool) -> _Found:
+        with self._engine.database.cursor() as cursor:
+            try:
+                self._engine.run(_table_of_events(table, name, file, careful=careful), cursor)
+            except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
+                # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
+                raise Unreadable(str(error)) from None
+            counted = self._engine.run(f"select eventType, count(*) from {table} group by all", cursor)
+            return cast("_Found", counted)
+
+    def merge(self) -> None:
+        """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
+        all cores busy. Done without being asked as soon as they are enough."""
+        self._wait()
+        self._begin_merging()
+
+    def _begin_merging(self) -> None:
+        if self._gathered.tables:
+            gathered, self._gathered = self._gathered, _Gathered()
+            self._merging.append(self._engine.aside(self._merge, gathered.tables, self._merged))
+            self._merged += 1
+
+    def finish(self) -> None:
+        """Begin the last segment, which may be one without a row."""
+        if not self._batches:
+            nothing = EventLines(self._directory / "nothing")
+            with nothing.written():
+                self.add(nothing)
+        self._begin_merging()
+
+    def files(self) -> list[Path]:
+        """All segments, as soon as they are there."""
+        self._wait()
+        return self._files
+
+    def _wait(self) -> None:
+        while self._merging:
+            self._merging.pop(0).result()
+
+    def _merge(self, batches: list[dict[str, str]], number: int) -> None:
+        with self._engine.database.cursor() as cursor:
+            parts = 1
+            while True:
+                files = [self._directory / f"segment-{number}-{part}-of-{parts}.parquet" for part in range(parts)]
+                try:
+                    for part, file in enumerate(files):
+                        which = f"hash(taskId) % {parts} = {part}" if parts > 1 else "true"
+                        self._merge_part(cursor, batches, which, file)
+                    break
+                except duckdb.OutOfMemoryException:  # what is in memory is not always half of the JSON
+                    if parts == _MOST_PARTS:
+                        raise
+                    parts *= _MORE_PARTS
+            self._files += files
+            for table in itertools.chain.from_iterable(tables.values() for tables in batches):
+                self._engine.run(f"drop table {table}", cursor)
+
+    def _merge_part(
+        self, cursor: duckdb.DuckDBPyConnection, batches: Sequence[dict[str, str]], which: str, file: Path
+    ) -> None:
+        for name, payload in TASK_EVENTS.items():
+            rows = [f"from {tables[name]}" for tables in batches] + [
+                f'select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null'
+                for tables in batches
+            ]
+            self._engine.run(
+                f"create or replace temp view {name.lower()} as from ({' union all '.join(rows)}) where {which}", cursor
+            )
+        self._engine.run(f"copy ({query('tasks')}) to {text(file)} {_PARQUET}", cursor)
+
+
+def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str:
+    """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
+    if name == OTHERS:
+        selected, columns = f"* exclude (sessionName), {rare_payload()} as rare", all_columns()
+    else:
+        selected, columns = f'eventType, "timestamp", {TASK_EVENTS[name]}.*', task_columns(TASK_EVENTS[name])
+    return f"""
+        create table {table} as
+        select {selected}
+        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
+            maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT}, columns = {columns})
+        """
