@@ -209,6 +209,50 @@ def test_a_damaged_generation_that_somebody_has_open_is_passed_over(cache: Cache
         assert label_of(entry) == "new"
 
 
+def settled(cache: Cache) -> bool:
+    """Whether all that was made is on the disk, after waiting for those who see to it."""
+    for thread in threading.enumerate():
+        if thread.name == "sync":
+            thread.join()
+    return not list(cache.root.glob("*/*/unsynced"))
+
+
+def test_what_was_made_reaches_the_disk_behind_our_back(cache: Cache) -> None:
+    make(cache, KEY)
+    assert settled(cache)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_after_a_crash_what_was_not_synced_is_read_before_it_is_used(cache: Cache, *, is_whole: bool) -> None:
+    entry = cache.entry(KEY)
+    with entry.make(build_of(label="old")) as opened:
+        assert settled(cache)
+        (opened.directory / "unsynced").touch()  # as a crash leaves it: nobody is at work
+        if not is_whole:  # blocks that were never written
+            (opened.directory / "tasks.parquet").write_bytes(bytes(500))
+    assert label_of(entry) == ("old" if is_whole else None)
+    assert folders(cache) == (["1"] if is_whole else [])
+    assert settled(cache)
+
+
+def test_a_disk_that_does_not_take_it_is_told_and_the_index_is_looked_through_next_time(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", failing)
+        with cache.entry(KEY).make(build_of(label="kept")) as opened:
+            assert not settled(cache)
+            assert "Input/output error" in caplog.text
+            check(opened.directory, opened.manifest, deep=True)
+        assert label_of(cache.entry(KEY)) == "kept"
+        assert not settled(cache)
+    assert label_of(cache.entry(KEY)) == "kept"
+    assert settled(cache)
+
+
 def test_closing_twice_is_harmless(cache: Cache) -> None:
     opened = cache.entry(KEY).make(build_of())
     opened.close()

@@ -139,10 +139,10 @@ class Builder:
         """Write all tables; returns the facts."""
         self._segments.finish()
         self._make_small_tables()
-        others = self._aside(self._make_other_tables)
-        segments = ", ".join(text(segment) for segment in self._segments.files())
         if self._base is not None or self.counts.events * _MANY_EVENTS > self._limits.memory:
             self._engine.be_strict()
+        others = self._aside(self._make_other_tables)
+        segments = ", ".join(text(segment) for segment in self._segments.files())
         self._run(f"create view segment as from read_parquet([{segments}])")
         if self._base is None:
             self._make_tasks()

@@ -83,10 +83,10 @@ class Engine:
         return self._aside.submit(work, *arguments)
 
     def be_strict(self) -> None:
-        """From now on keep within the memory given, at any cost: what comes may need any amount. Nothing that needs more
-        may be running."""
+        """After all that is to be done aside, keep within the memory given, at any cost: what comes may need any
+        amount."""
         if not self._is_strict:
-            self.run(f"set memory_limit = '{self._limits.memory * 3 // 4 >> 20}MB'")
+            self.aside(self.run, f"set memory_limit = '{self._limits.memory * 3 // 4 >> 20}MB'").result()
             self._is_strict = True
 
     def cancel(self) -> None:

@@ -85,7 +85,6 @@ class Segments:
         cannot be read are counted and left out."""
         if lines.load > self._limits.batch_bytes * _ORDINARY:
             self.merge()
-            self._wait()
             self._engine.be_strict()
         tables = {name: f"{name}_{self._batches}" for name in lines.files}
         counted = Counts()
@@ -182,7 +181,11 @@ class Segments:
                         raise
                     parts *= _MORE_PARTS
             self._files += files
-            for table in itertools.chain.from_iterable(tables.values() for tables in batches):
+        self._engine.aside(self._drop, itertools.chain.from_iterable(tables.values() for tables in batches))
+
+    def _drop(self, tables: Iterable[str]) -> None:
+        with self._engine.database.cursor() as cursor:
+            for table in tables:
                 self._engine.run(f"drop table {table}", cursor)
 
     def _merge_part(

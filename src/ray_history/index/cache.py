@@ -2,12 +2,14 @@
 
     <root>/evicting                 locked by whoever removes
     <root>/<entry>/building         locked by whoever builds this session's index
-    <root>/<entry>/<n>/             a generation: the files, manifest.json, used
+    <root>/<entry>/<n>/             a generation: the files, manifest.json, used; unsynced, for a moment
     <root>/<entry>/new-<pid>-<x>/   a generation being built
     <root>/<entry>/old-<x>/         a generation being removed
 
 Invariants:
-* a numbered directory is complete: its files and manifest are synced before it gets its number, by a rename;
+* a numbered directory is complete: its files and manifest are written before it gets its number, by a rename. Syncing
+  them takes longer than opening them, and goes on behind: until it is done there is a file `unsynced`, on which who
+  syncs has a lock. Without that lock, after a crash, nobody knows what is on the disk: all is read before it is used;
 * it never changes, and goes away whole, by a rename too, under the exclusive lock of `used`. Who has it open holds that
   lock shared, the builder from before the rename; the modification time of `used` says when that was last;
 * only the holder of `building` makes `new-` directories. So whoever gets that lock may remove all it finds: their
@@ -30,6 +32,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +44,7 @@ from .manifest import MANIFEST, Damaged, Manifest, check, decode, encode
 journal = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[1-9][0-9]*")
+_UNSYNCED = "unsynced"
 _SHARED, _ALONE, _AT_ONCE = fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_NB
 
 
@@ -139,7 +143,7 @@ class Entry:
                     continue
                 try:
                     manifest = decode((newest / MANIFEST).read_bytes())
-                    check(newest, manifest)
+                    self._check(newest, manifest)
                 except (Damaged, FileNotFoundError) as error:
                     lock.close()
                     journal.warning("removing %s: %s", newest, error)
@@ -151,6 +155,18 @@ class Entry:
                 os.utime(lock.fileno())
                 return Opened(newest, manifest, lock)
         return None
+
+    def _check(self, generation: Path, manifest: Manifest) -> None:
+        unsynced = _hold(generation / _UNSYNCED, _ALONE | _AT_ONCE, create=False)
+        if unsynced is None:
+            check(generation, manifest)
+            return
+        try:
+            check(generation, manifest, deep=True)
+        except BaseException:
+            unsynced.close()
+            raise
+        self._settle_behind(generation, unsynced)
 
     def make(self, build: Callable[[Path], Manifest]) -> Opened:
         """Have `build` fill a new directory and open it as the newest generation; others wait meanwhile."""
@@ -221,23 +237,41 @@ class Entry:
         body = encode(manifest)
         manifest = decode(body)  # what cannot be opened must not be kept
         check(new, manifest)
-        for file in manifest.files:
-            _sync(new / file.name)
         with (new / MANIFEST).open("xb") as written:
             written.write(body)
-        _sync(new / MANIFEST)
-        lock = _hold(new / "used", _SHARED)
-        if lock is None:
-            raise FileNotFoundError(errno.ENOENT, "it was removed while an index was built in it", str(new))
+        lock, unsynced = _hold(new / "used", _SHARED), _hold(new / _UNSYNCED, _ALONE)
         try:
-            _sync(new)
+            if lock is None or unsynced is None:
+                raise FileNotFoundError(errno.ENOENT, "it was removed while an index was built in it", str(new))
             generation = self._directory / str(max((int(path.name) for path in self.generations()), default=0) + 1)
             new.rename(generation)
-            _sync(self._directory)
         except BaseException:
-            lock.close()
+            for held in filter(None, (lock, unsynced)):
+                held.close()
             raise
+        self._settle_behind(generation, unsynced)
         return Opened(generation, manifest, lock)
+
+    def _settle_behind(self, generation: Path, unsynced: BinaryIO) -> None:
+        threading.Thread(target=self._settle, args=(generation, unsynced), name="sync").start()
+
+    def _settle(self, generation: Path, unsynced: BinaryIO) -> None:
+        with unsynced:
+            try:
+                self._sync(generation)
+            except FileNotFoundError:
+                return  # it was evicted meanwhile
+            except OSError as error:  # it stays marked: who opens it next looks whether it is whole
+                journal.warning("%s could not be written to the disk: %s", generation, error)
+
+    def _sync(self, generation: Path) -> None:
+        for path in (*generation.iterdir(), generation, self._directory):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        (generation / _UNSYNCED).unlink()
 
     def _remove_leftovers(self) -> None:
         """For holders of `building`."""
@@ -246,11 +280,12 @@ class Entry:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _hold(path: Path, how: int) -> BinaryIO | None:
-    """The file with a lock on it; None when its directory is gone, or the lock is not to be had at once."""
+def _hold(path: Path, how: int, *, create: bool = True) -> BinaryIO | None:
+    """The file with a lock on it; None when its directory is gone, or the lock is not to be had at once, or there is no
+    file and it shall not be made."""
     while True:
         try:
-            file = path.open("ab")
+            file = path.open("ab" if create else "r+b")
         except FileNotFoundError:
             return None
         try:
@@ -288,14 +323,6 @@ def _measure(generation: Path) -> tuple[int, int]:
         for folder, _, names in os.walk(generation):
             size += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
     return used, size
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

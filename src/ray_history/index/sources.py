@@ -75,7 +75,7 @@ class EventSource:
                     batch = coming.pop(0).result()
                     coming.extend(prepare(1))
                     yield batch
-                    batch.lines.remove()
+                    fetchers.submit(batch.lines.remove)  # what is large takes its time to go
             finally:
                 unpacker.shutdown(cancel_futures=True)
                 fetchers.shutdown(cancel_futures=True)
