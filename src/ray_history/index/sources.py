@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 from ray_history.archive.event_files import Problem, read_event_blocks, read_text
@@ -130,11 +130,13 @@ class EventSource:
 
     def _in_batches(self, files: Iterable[EventFile]) -> Iterator[list[EventFile]]:
         batch: list[EventFile] = []
-        size, room = 0, self._batch_bytes // 2  # the first one is small: nothing else can be done until it is there
+        # The first ones are small: nothing else can be done until they are there.
+        rooms = chain((self._batch_bytes // 3, self._batch_bytes // 2), repeat(self._batch_bytes))
+        size, room = 0, next(rooms)
         for file in sorted(files, key=_place):
             if batch and (size + _unpacked(file)) * self._heavier > room:
                 yield batch
-                batch, size, room = [], 0, self._batch_bytes
+                batch, size, room = [], 0, next(rooms)
             batch.append(file)
             size += _unpacked(file)
         if batch:
