@@ -1,42 +1,97 @@
-"""Listings put together: whatever their size, the same text, and its length told beforehand."""
+"""Listings put together: sent while they are made, whole or broken off."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from ray_history.server.answers import LARGE, listed_json
+from ray_history.server.answers import growing_json, listed_json
 
 HEAD, TAIL = b'{"result": [', b"]}"
 
 
-def sent(texts: list[bytes]) -> tuple[int, list[bytes]]:
-    """The length that the answer tells, and its pieces."""
+async def receive() -> Any:
+    await asyncio.Event().wait()  # the client says nothing more
+
+
+def sent(response: Any) -> bytes:
     messages: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
         messages.append(message)
 
-    async def receive() -> Any:
-        raise AssertionError("nothing is read from the client")
-
-    asyncio.run(listed_json(HEAD, texts, TAIL)({"type": "http"}, receive, send))
-    start, *bodies = messages
+    asyncio.run(response({"type": "http"}, receive, send))
+    _, *bodies = messages
     assert [body.get("more_body", False) for body in bodies] == [*[True] * (len(bodies) - 1), False]
-    return int(dict(start["headers"])[b"content-length"]), [body["body"] for body in bodies]
+    return b"".join(body["body"] for body in bodies)
 
 
-@pytest.mark.parametrize("number", [0, 1, 3, 20_000])
-@pytest.mark.parametrize("size", [2, 1000, LARGE + 1])
-def test_a_listing_is_its_rows_with_commas_between(number: int, size: int) -> None:
-    texts = [b'"' + b"x" * (size - 2) + b'"'] * min(number, 64 * LARGE // size)
-    length, pieces = sent(texts)
-    assert b"".join(pieces) == HEAD + b", ".join(texts) + TAIL
-    assert length == sum(map(len, pieces))
+@pytest.mark.parametrize("sizes", [[0], [1], [3], [2, 1], [1000, 1000, 7]])
+def test_a_listing_is_its_rows_with_commas_between(sizes: list[int]) -> None:
+    texts = [[b'{"number": %d}' % number for number in range(size)] for size in sizes]
+    whole = sent(listed_json(HEAD, chain.from_iterable(texts), TAIL))
+    assert whole == HEAD + b", ".join(chain.from_iterable(texts)) + TAIL
+    assert sent(growing_json(HEAD, iter(texts), TAIL)) == whole
 
 
-def test_a_large_one_is_never_whole_in_memory() -> None:
-    _, pieces = sent([b"1" * 1000] * 50_000)
-    assert max(map(len, pieces)) < LARGE
+def test_who_makes_the_rows_never_waits_for_who_reads_them() -> None:
+    made = threading.Event()
+
+    def texts() -> Iterator[Sequence[bytes]]:
+        for number in range(100):
+            yield [b"%d" % number]
+        made.set()
+
+    read: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.to_thread(made.wait, 60)  # a reader who takes the first only when the last is made
+            assert made.is_set()
+            read.append(message["body"])
+
+    asyncio.run(growing_json(HEAD, texts(), TAIL)({"type": "http"}, receive, send))
+    assert b"".join(read) == HEAD + b", ".join(b"%d" % number for number in range(100)) + TAIL
+
+
+def test_what_cannot_be_made_whole_is_broken_off() -> None:
+    def texts() -> Iterator[Sequence[bytes]]:
+        yield [b"1"]
+        raise MemoryError("no room for the second")
+
+    read: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        read.append(message)
+
+    with pytest.raises(MemoryError, match="no room for the second"):
+        asyncio.run(growing_json(HEAD, texts(), TAIL)({"type": "http"}, receive, send))
+    assert all(message.get("more_body", True) for message in read), "it looks as if it were whole"
+
+
+def test_nothing_more_is_made_for_who_has_gone() -> None:
+    going, made = threading.Event(), list[int]()
+
+    def texts() -> Iterator[Sequence[bytes]]:
+        for number in range(1000):
+            made.append(number)
+            yield [b"x"]
+            going.wait(60)
+
+    async def hang_up() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def read() -> None:
+        await growing_json(HEAD, texts(), TAIL)({"type": "http", "asgi": {"spec_version": "2.0"}}, hang_up, send)
+        going.set()
+
+    asyncio.run(read())  # waits for threads that are at work
+    assert len(made) < 3

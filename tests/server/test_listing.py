@@ -75,6 +75,20 @@ def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeyp
     assert asked(server, "tasks", limit=1002, detail=1, sort="task_id").rows == held.rows
 
 
+def test_a_long_listing_is_sent_while_it_is_made(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = asked(server, "tasks", limit=1000, detail=1)
+    monkeypatch.setattr(listing, "_SOME", 100)
+    by_key = asked(server, "tasks", limit=1001, detail=1)
+    assert "content-length" not in by_key.headers
+    assert by_key.rows == whole.rows
+    monkeypatch.setattr(listing, "_MANY", 200)
+    first = asked(server, "tasks", limit=300, detail=1).rows  # not all of them: which ones is not said
+    assert len(first) == 300
+    assert all(row in whole.rows for row in first)
+    failed = asked(server, "tasks", ("state", "!=", "FINISHED"), limit=300, detail=1).rows
+    assert failed == [row for row in whole.rows if row["state"] != "FINISHED"]
+
+
 @pytest.mark.parametrize("at_once", [10, 100_000], ids=["page by page", "at once"])
 def test_many_tasks_are_sorted_by_their_keys(server: Served, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     finished = ("state", "=", "FINISHED")

@@ -7,7 +7,7 @@ what was still open shall be shown as ended (None to show it as last observed).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,15 @@ class Tables:
         together share one memory limit, and fail rather than queue."""
         with self._heavy:
             return self.rows(sql, parameters)
+
+    def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
+        """The same, some at a time, as they are made; at least once, perhaps none. Who asks should go on soon: others
+        wait."""
+        with self._heavy, self._database.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            yield cursor.fetchmany(some)
+            while rows := cursor.fetchmany(some):
+                yield rows
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""

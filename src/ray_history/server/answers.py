@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 JSON = "application/json; charset=utf-8"
 
@@ -49,41 +49,43 @@ def note_value(note: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in note)[:500]
 
 
-def listed_json(head: bytes, texts: Sequence[bytes], tail: bytes) -> Response:
+def listed_json(head: bytes, texts: Iterable[bytes], tail: bytes) -> Response:
     """JSON texts with commas between them, and what stands around them."""
-    size = len(head) + sum(map(len, texts)) + len(_COMMA) * max(len(texts) - 1, 0) + len(tail)
-    if size <= LARGE:
-        return Response(head + _COMMA.join(texts) + tail, media_type=JSON)
-    return _Joined(head, texts, tail, size)
+    return Response(head + _COMMA.join(texts) + tail, media_type=JSON)
 
 
-class _Joined(Response):
-    """A large answer, put together piece by piece as it is sent: as a whole it would fill as much memory again."""
-
-    def __init__(self, head: bytes, texts: Sequence[bytes], tail: bytes, size: int) -> None:
-        super().__init__(headers={"content-length": str(size)}, media_type=JSON)
-        self._head, self._texts, self._tail = head, texts, tail
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # as ASGI has it
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self._head, "more_body": True})
-        for begin, end in _runs(self._texts):
-            comma = _COMMA if begin else b""
-            piece = comma + _COMMA.join(self._texts[begin:end])
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": self._tail})
+def growing_json(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> Response:
+    """The same of many texts, sent while they are made; who makes them never waits for who reads them."""
+    return StreamingResponse(_growing(head, texts, tail), media_type=JSON)
 
 
-def _runs(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Where to cut texts into runs of about one piece."""
-    begin = size = 0
-    for number, text in enumerate(texts):
-        size += len(text)
-        if size >= _PIECE:
-            yield begin, number + 1
-            begin, size = number + 1, 0
-    if begin < len(texts):
-        yield begin, len(texts)
+async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> AsyncIterator[bytes]:
+    loop, made = asyncio.get_running_loop(), asyncio.Queue[bytes | BaseException | None]()
+    is_wanted = True
+
+    def make() -> None:
+        end = None
+        try:
+            for some in texts:
+                loop.call_soon_threadsafe(made.put_nowait, _COMMA.join(some))
+                if not is_wanted:
+                    return
+        except Exception as error:  # noqa: BLE001  # it is raised where the answer is sent
+            end = error
+        loop.call_soon_threadsafe(made.put_nowait, end)
+
+    # Not in a thread of those that handlers run in: all of them may be waiting for this to end.
+    loop.run_in_executor(None, make)
+    separator = head
+    try:
+        while isinstance(piece := await made.get(), bytes):
+            yield separator + piece
+            separator = _COMMA
+    finally:
+        is_wanted = False
+    if piece is not None:
+        raise piece  # breaks off what was promised to be whole
+    yield tail
 
 
 def streamed_json(parts: Iterable[str]) -> Response:

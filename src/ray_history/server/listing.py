@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -16,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ray_history.history.rows import may_hold_secret, row
 
-from .answers import JSON, Refused, listed_json
+from .answers import JSON, Refused, growing_json, listed_json
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
 from .redaction import redacted
@@ -24,10 +25,14 @@ from .redaction import redacted
 _COUNTS_KEPT = 1000
 _FEW = 100
 """Rows up to which planning a query takes longer than making them."""
+_MANY = 5_000
+"""Rows from which on it is no loss to make the texts of some thousands more."""
 _WIDE = 1_000
 """Tasks that are sorted as they are; of more only their keys are: a million whole ones do not fit into memory."""
 _AT_ONCE = 20_000
-"""Rows that are made before the first is sent: a slow reader then holds text, not a running query."""
+"""Rows that are made however slowly they are read: a slow reader then holds text, not a running query."""
+_SOME = 1024
+"""Rows that are made before the first are sent."""
 ALIASES = {"task_type": "type", "task_name": "name"}
 """KubeRay's server knows these two by other names."""
 
@@ -107,14 +112,13 @@ def list_rows(asked: Asked, table: str) -> Response:
     where, values = conditions(listing, asked_for)
     chosen = f"from {rows} where {where or 'true'}"
 
-    def texts(chosen: str, *, few: bool, one: bool = False) -> str:
-        """Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too."""
+    def texts(chosen: str, *, few: bool, one: bool = False, limit: str = "") -> str:
         prepared = table == "tasks" and detail and asked.redact and not few
         environments = tables.environments() if prepared else ()
         made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
         clean = prepared and tables.are_clean()
         suspect = "true" if one else may_hold_secret(table, detail=detail, clean=clean)  # one is sooner looked through
-        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen})"
+        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen}){limit}"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
         found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True, one=True), values)
@@ -127,6 +131,9 @@ def list_rows(asked: Asked, table: str) -> Response:
 
     def page(limit: int, offset: int) -> tuple[str, list[object]]:
         part = f"{order} limit {limit} offset {offset}"
+        if limit >= _MANY and not order and not offset:  # the first of all: made by all cores, few of them in vain
+            return texts(chosen, few=False, limit=part), values
+        # Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too.
         if not by_keys:
             return texts(chosen + part, few=limit <= _FEW), values
         keys = f"select task_id, attempt_number {chosen}{part}"
@@ -134,7 +141,12 @@ def list_rows(asked: Asked, table: str) -> Response:
         return texts(wide + order, few=False), values * 2
 
     if limit <= _AT_ONCE:
-        return listed_json(head, _texts(tables.fetch(*page(limit, offset))), tail)
+        made = tables.fetch_some(*page(limit, offset), _SOME)
+        first = next(made)
+        if len(first) < _SOME:
+            made.close()
+            return listed_json(head, _texts(first), tail)
+        return growing_json(head, map(_texts, chain([first], made)), tail)
 
     def pages() -> Iterator[list[tuple[bytes, bool]]]:
         if not by_keys:
