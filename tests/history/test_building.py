@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from ray_history.history.building import Builder
-from ray_history.history.engine import Limits
+from ray_history.history.engine import Engine, Limits
 from ray_history.history.event_lines import EventLines
-from ray_history.history.segments import Segments
 from tests.history.rebuilt import lifecycle, rebuild, task, task_id
 
 
@@ -40,22 +41,46 @@ def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:
 def test_events_of_any_shape_are_merged_within_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty times as much as in a usual event, and all of it is in the table: too much to be merged at once."""
     parts: list[Path] = []
-    merge_part = Segments._merge_part
+    in_parts = Engine.in_parts
 
-    def noted(segments: Segments, *where: Any) -> None:
-        parts.append(where[-1])
-        merge_part(segments, *where)
+    def noted(engine: Engine, *how: Any) -> list[Path]:
+        files = in_parts(engine, *how)
+        parts.extend(files)
+        return files
 
-    monkeypatch.setattr(Segments, "_merge_part", noted)
+    monkeypatch.setattr(Engine, "in_parts", noted)
     environment = json.dumps({"env_vars": {f"NAME_{number}": "x" * 200 for number in range(100)}})
     tasks = [task_id(number) for number in range(6000)]
     defined = (task(name, serializedRuntimeEnv=environment) for name in tasks)
     built = rebuild(tmp_path, [*defined, *(lifecycle(name, ("RUNNING", 1)) for name in tasks)], memory=192 << 20)
-    assert {part.stem.rpartition("-")[2] for part in parts} > {"1"}, "nothing was too much"
+    assert {part.stem.rpartition("-")[2] for part in parts} - {"1"}, "nothing was too much"
     assert built.counts.events == 12000
     assert built.columns("tasks", "count(*), count(distinct task_id), min(length(runtime_env)), min(state)") == [
         (6000, 6000, len(environment), "RUNNING")
     ]
+
+
+def test_what_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [
+        event for number in range(50) for event in (task(task_id(number)), lifecycle(task_id(number), ("RUNNING", 1)))
+    ]
+    later = [lifecycle(task_id(number), ("FINISHED", 2)) for number in range(0, 60, 3)]
+    apart = [*first, *later, lifecycle(task_id(3), ("FAILED", 3), attempt=1)]
+    whole = rebuild(tmp_path, apart, cuts=[40, 90])
+    base = rebuild(tmp_path, first)
+    in_parts = Engine.in_parts
+
+    def scarce(engine: Engine, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
+        def fails_at_first(which: str, file: Path) -> None:
+            if which == "true":
+                raise duckdb.OutOfMemoryException("as if all were too much at once")
+            write(which, file)
+
+        return in_parts(engine, stem, key, fails_at_first)
+
+    monkeypatch.setattr(Engine, "in_parts", scarce)
+    assert rebuild(tmp_path, apart, cuts=[40, 90]).everything() == whole.everything()
+    assert rebuild(tmp_path, apart[100:], base=base).everything() == whole.everything()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import duckdb
 
 from .engine import Engine, Limits
 from .event_lines import EventLines
-from .segments import Counts, Segments
+from .segments import SEGMENT, Counts, Segments
 from .sql import query, query_at, text
 
 SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
@@ -31,10 +31,6 @@ SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runti
 NOW = 2**63 - 1
 """The moment after everything."""
 
-_PARQUET = """(
-    format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000,
-    row_group_size_bytes '64MB'
-)"""
 _LONGEST_DOCUMENT = 64 << 20
 _TASKS, _PLACES = "tasks.parquet", "task_places.parquet"
 _COMPACT_FROM = 0.2
@@ -88,6 +84,10 @@ class Builder:
         self.work.mkdir(parents=True, exist_ok=True)
         self._engine = Engine(limits, self.work / "spill")
         self._run, self._aside = self._engine.run, self._engine.aside
+        self._parquet = f"""(
+            format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000,
+            row_group_size_bytes {limits.memory // 16}
+        )"""
         self._run(
             """
             create table rare_event (
@@ -153,7 +153,7 @@ class Builder:
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
         self._make_task_counts()
         self._run(f"create temp table facts as {query('facts')}")
-        self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {_PARQUET}")
+        self._run(f"copy facts to {text(self._directory / 'facts.parquet')} {self._parquet}")
         places.result()
         facts = self._engine.database.execute("from facts")
         names = [column[0] for column in facts.description or ()]
@@ -181,8 +181,8 @@ class Builder:
             select distinct on (source, name, node_id, body::varchar) * from document;
             """
         )
-        self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {_PARQUET}")
-        self._run(f"copy document to {text(self._directory / 'documents.parquet')} {_PARQUET}")
+        self._run(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {self._parquet}")
+        self._run(f"copy document to {text(self._directory / 'documents.parquet')} {self._parquet}")
         self._make_small_table("nodes")
         self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
         for name in ("workers", "jobs"):  # judging tasks needs these
@@ -216,28 +216,29 @@ class Builder:
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
         self._run(f"create table {name} as {query_at(name, NOW)}", cursor)
-        self._run(f"copy {name} to {text(self._directory / f'{name}.parquet')} {_PARQUET}", cursor)
+        self._run(f"copy {name} to {text(self._directory / f'{name}.parquet')} {self._parquet}", cursor)
 
     def _make_tasks(self) -> None:
         # Not only in several segments: an id may be written in two ways.
         self._run(
             """
-            create temp table straddling as
+            create temp table all_straddling as
             select task_id, attempt_number from segment group by all having count(*) > 1;
-            create temp table defined_task as
+            create temp table all_defined_task as
             select distinct task_id from segment
             where type is not null and task_id in (select task_id from segment where type is null);
+            create temp view straddling as from all_straddling;
             """
         )
-        if not self._run("from straddling limit 1"):  # nothing to merge: planning it would take a small session's time
+        if not self._run("from all_straddling limit 1"):  # planning to merge nothing would take a small session's time
             self._judge_into("tasks", "from segment")
             return
-        several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
         self._judge_into(
             "tasks",
             f"""
             select segment.* from segment anti join straddling using (task_id, attempt_number)
-            union all by name (with part as ({several}) {query("merged_tasks")})
+            union all by name
+            {self._merged("select segment.* from segment semi join straddling using (task_id, attempt_number)")}
             """,
         )
 
@@ -248,6 +249,7 @@ class Builder:
         self._run(f"create view old as {observed_tasks(base)}")
         self._run(
             f"""
+            create temp table all_straddling as select task_id, attempt_number from segment where false;
             create temp table touched as
             select distinct task_id, attempt_number from segment
             union
@@ -255,7 +257,7 @@ class Builder:
             where is_forced or is_implied or not is_defined or state not in ('FINISHED', 'FAILED')
             union
             select task_id, attempt_number {old_delta};
-            create temp table defined_task as
+            create temp table all_defined_task as
             select task_id from (
                 select task_id, type is not null as is_defined from segment
                 union all
@@ -266,10 +268,7 @@ class Builder:
             create view judged as select old.* from old semi join touched using (task_id, attempt_number);
             """
         )
-        self._judge_into(
-            "tasks_delta",
-            f"with part as (from segment union all by name ({query('told_tasks')})) {query('merged_tasks')}",
-        )
+        self._judge_into("tasks_delta", self._merged(f"from segment union all by name ({query('told_tasks')})"))
         new, total = self._run(
             f"select (select count(*) from {text(self._directory / 'tasks_delta.parquet')}), (select count(*) from old)"
         )[0]
@@ -291,7 +290,7 @@ class Builder:
                     select md5_number_lower(lower(task_id)) as task, file_row_number::uinteger as place
                     from read_parquet({text(self._directory / _TASKS)}, file_row_number = true)
                     order by task
-                ) to {text(places)} {_PARQUET}
+                ) to {text(places)} {self._parquet}
                 """,
                 cursor,
             )
@@ -300,17 +299,39 @@ class Builder:
         self._run(f"create temp table task_counts as {query('task_counts')}")
         ((rows,),) = self._run("select count(*) from task_counts")
         if rows <= _MOST_COUNTS:
-            self._run(f"copy task_counts to {text(self._directory / 'task_counts.parquet')} {_PARQUET}")
+            self._run(f"copy task_counts to {text(self._directory / 'task_counts.parquet')} {self._parquet}")
 
     def _compact(self, base: Path) -> None:
         delta = self._directory / "tasks_delta.parquet"
         rows = _with_delta(base / _TASKS, delta)
-        self._run(f"copy ({rows}) to {text(self._directory / _TASKS)} {_PARQUET}")
+        self._run(f"copy ({rows}) to {text(self._directory / _TASKS)} {self._parquet}")
         delta.unlink()
 
+    def _merged(self, rows: str) -> str:
+        """SQL: these rows, those of the same attempt as one. They are merged before the rest, because merging takes
+        memory for all of them, and judging only for some at a time."""
+
+        def write(which: str, file: Path) -> None:
+            part = f"with part as (from ({rows}) where {which})"
+            self._run(f"copy ({part} {query('merged_tasks')}) to {text(file)} {SEGMENT}")
+
+        files = self._engine.in_parts(self.work / "merged", "task_id", write)
+        return f"from read_parquet([{', '.join(map(text, files))}])"
+
     def _judge_into(self, name: str, part: str) -> None:
-        self._run(f"create temp view part as {part}")
-        self._run(f"copy ({query('judged_tasks')}) to {text(self._directory / f'{name}.parquet')} {_PARQUET}")
+        """Of each row only its own task's are looked up, so that parts of all rows need parts of what is looked up."""
+
+        def write(which: str, file: Path) -> None:
+            for known in ("straddling", "defined_task"):
+                self._run(f"create or replace temp view {known} as from all_{known} where {which}")
+            self._run(f"create or replace temp view part as from ({part}) where {which}")
+            self._run(f"copy ({query('judged_tasks')}) to {text(file)} {self._parquet}")
+
+        files, target = self._engine.in_parts(self.work / name, "task_id", write), self._directory / f"{name}.parquet"
+        if len(files) == 1:
+            files[0].rename(target)
+        else:
+            self._run(f"copy (from read_parquet([{', '.join(map(text, files))}])) to {text(target)} {self._parquet}")
 
 
 def _link(source: Path, target: Path) -> None:

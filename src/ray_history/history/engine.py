@@ -21,6 +21,8 @@ _LOOSE = 2
 it anew, page by page: a fifth of all processor time where the limit is what ordinary events need. Reading those stays
 far below a limit of twice the memory that a build may use, whatever the limit is."""
 
+_MORE_PARTS, _MOST_PARTS = 4, 256
+
 _Result = TypeVar("_Result")
 
 
@@ -81,6 +83,22 @@ class Engine:
     def aside(self, work: Callable[..., _Result], *arguments: object) -> Future[_Result]:
         """Do something beside the rest, one thing after the other."""
         return self._aside.submit(work, *arguments)
+
+    def in_parts(self, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
+        """Have one file written of all rows; if that takes too much memory, several, each of the rows for which the
+        condition given is true: in ever more parts, by a hash of the key."""
+        parts = 1
+        while True:
+            files = [stem.with_name(f"{stem.name}-{part}-of-{parts}.parquet") for part in range(parts)]
+            try:
+                for part, file in enumerate(files):
+                    write(f"hash({key}) % {parts} = {part}" if parts > 1 else "true", file)
+            except duckdb.OutOfMemoryException:
+                if parts == _MOST_PARTS:
+                    raise
+                parts *= _MORE_PARTS
+            else:
+                return files
 
     def be_strict(self) -> None:
         """After all that is to be done aside, keep within the memory given, at any cost: what comes may need any

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,12 @@ from .event_lines import OTHERS, EventLines
 from .events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
 from .sql import query, text
 
-_PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
+SEGMENT = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
+"""How rows are kept that are soon read again."""
 _LONGEST_EVENT = 4 << 20
 """Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
 _ORDINARY = 1.5
 """How much larger than planned a batch may be before memory is watched."""
-_MORE_PARTS, _MOST_PARTS = 4, 256
 
 _Found: TypeAlias = "list[tuple[str | None, int]]"
 """How many events of each type a file holds: None for what is no event."""
@@ -168,38 +168,24 @@ class Segments:
 
     def _merge(self, batches: list[dict[str, str]], number: int) -> None:
         with self._engine.database.cursor() as cursor:
-            parts = 1
-            while True:
-                files = [self._directory / f"segment-{number}-{part}-of-{parts}.parquet" for part in range(parts)]
-                try:
-                    for part, file in enumerate(files):
-                        which = f"hash(taskId) % {parts} = {part}" if parts > 1 else "true"
-                        self._merge_part(cursor, batches, which, file)
-                    break
-                except duckdb.OutOfMemoryException:  # what is in memory is not always half of the JSON
-                    if parts == _MOST_PARTS:
-                        raise
-                    parts *= _MORE_PARTS
-            self._files += files
+
+            def write(which: str, file: Path) -> None:
+                for name, payload in TASK_EVENTS.items():
+                    rows = [f"from {tables[name]}" for tables in batches] + [
+                        f'select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null'
+                        for tables in batches
+                    ]
+                    events = f"from ({' union all '.join(rows)}) where {which}"
+                    self._engine.run(f"create or replace temp view {name.lower()} as {events}", cursor)
+                self._engine.run(f"copy ({query('tasks')}) to {text(file)} {SEGMENT}", cursor)
+
+            self._files += self._engine.in_parts(self._directory / f"segment-{number}", "taskId", write)
         self._engine.aside(self._drop, itertools.chain.from_iterable(tables.values() for tables in batches))
 
     def _drop(self, tables: Iterable[str]) -> None:
         with self._engine.database.cursor() as cursor:
             for table in tables:
                 self._engine.run(f"drop table {table}", cursor)
-
-    def _merge_part(
-        self, cursor: duckdb.DuckDBPyConnection, batches: Sequence[dict[str, str]], which: str, file: Path
-    ) -> None:
-        for name, payload in TASK_EVENTS.items():
-            rows = [f"from {tables[name]}" for tables in batches] + [
-                f'select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null'
-                for tables in batches
-            ]
-            self._engine.run(
-                f"create or replace temp view {name.lower()} as from ({' union all '.join(rows)}) where {which}", cursor
-            )
-        self._engine.run(f"copy ({query('tasks')}) to {text(file)} {_PARQUET}", cursor)
 
 
 def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str:
