@@ -22,7 +22,7 @@ import duckdb
 
 from .engine import Engine, Limits
 from .event_lines import EventLines
-from .segments import SEGMENT, Counts, Segments
+from .segments import Counts, Segments
 from .sql import query, query_at, text
 
 SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
@@ -233,12 +233,12 @@ class Builder:
         if not self._run("from all_straddling limit 1"):  # planning to merge nothing would take a small session's time
             self._judge_into("tasks", "from segment")
             return
+        several = "select segment.* from segment semi join straddling using (task_id, attempt_number)"
         self._judge_into(
             "tasks",
             f"""
             select segment.* from segment anti join straddling using (task_id, attempt_number)
-            union all by name
-            {self._merged("select segment.* from segment semi join straddling using (task_id, attempt_number)")}
+            union all by name (with part as ({several}) {query("merged_tasks")})
             """,
         )
 
@@ -268,7 +268,10 @@ class Builder:
             create view judged as select old.* from old semi join touched using (task_id, attempt_number);
             """
         )
-        self._judge_into("tasks_delta", self._merged(f"from segment union all by name ({query('told_tasks')})"))
+        self._judge_into(
+            "tasks_delta",
+            f"with part as (from segment union all by name ({query('told_tasks')})) {query('merged_tasks')}",
+        )
         new, total = self._run(
             f"select (select count(*) from {text(self._directory / 'tasks_delta.parquet')}), (select count(*) from old)"
         )[0]
@@ -307,19 +310,8 @@ class Builder:
         self._run(f"copy ({rows}) to {text(self._directory / _TASKS)} {self._parquet}")
         delta.unlink()
 
-    def _merged(self, rows: str) -> str:
-        """SQL: these rows, those of the same attempt as one. They are merged before the rest, because merging takes
-        memory for all of them, and judging only for some at a time."""
-
-        def write(which: str, file: Path) -> None:
-            part = f"with part as (from ({rows}) where {which})"
-            self._run(f"copy ({part} {query('merged_tasks')}) to {text(file)} {SEGMENT}")
-
-        files = self._engine.in_parts(self.work / "merged", "task_id", write)
-        return f"from read_parquet([{', '.join(map(text, files))}])"
-
     def _judge_into(self, name: str, part: str) -> None:
-        """Of each row only its own task's are looked up, so that parts of all rows need parts of what is looked up."""
+        """Nothing but what is of the same task is looked up or merged with a row: parts by task need parts of all."""
 
         def write(which: str, file: Path) -> None:
             for known in ("straddling", "defined_task"):

@@ -23,8 +23,7 @@ from .event_lines import OTHERS, EventLines
 from .events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
 from .sql import query, text
 
-SEGMENT = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
-"""How rows are kept that are soon read again."""
+_PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
 _LONGEST_EVENT = 4 << 20
 """Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
 _ORDINARY = 1.5
@@ -177,7 +176,7 @@ class Segments:
                     ]
                     events = f"from ({' union all '.join(rows)}) where {which}"
                     self._engine.run(f"create or replace temp view {name.lower()} as {events}", cursor)
-                self._engine.run(f"copy ({query('tasks')}) to {text(file)} {SEGMENT}", cursor)
+                self._engine.run(f"copy ({query('tasks')}) to {text(file)} {_PARQUET}", cursor)
 
             self._files += self._engine.in_parts(self._directory / f"segment-{number}", "taskId", write)
         self._engine.aside(self._drop, itertools.chain.from_iterable(tables.values() for tables in batches))
