@@ -253,6 +253,20 @@ def test_a_disk_that_does_not_take_it_is_told_and_the_index_is_looked_through_ne
     assert settled(cache)
 
 
+def test_who_synced_what_was_evicted_says_nothing_of_what_has_its_number_now(cache: Cache) -> None:
+    entry = cache.entry(KEY)
+    with entry.make(build_of()) as opened:
+        assert settled(cache)
+        mark = opened.directory / "unsynced"
+        with mark.open("ab") as of_the_evicted:
+            mark.unlink()
+            mark.touch()  # its successor's
+            entry._settle(opened.directory, of_the_evicted)
+        assert mark.exists()
+    assert label_of(entry) == ""
+    assert settled(cache)
+
+
 def test_closing_twice_is_harmless(cache: Cache) -> None:
     opened = cache.entry(KEY).make(build_of())
     opened.close()

@@ -256,22 +256,17 @@ class Entry:
         threading.Thread(target=self._settle, args=(generation, unsynced), name="sync").start()
 
     def _settle(self, generation: Path, unsynced: BinaryIO) -> None:
+        mark = generation / _UNSYNCED
         with unsynced:
             try:
-                self._sync(generation)
+                for path in (*generation.iterdir(), generation, self._directory):
+                    _sync(path)
+                if os.path.samestat(os.fstat(unsynced.fileno()), mark.stat()):  # else another one has this number now
+                    mark.unlink()
             except FileNotFoundError:
                 return  # it was evicted meanwhile
             except OSError as error:  # it stays marked: who opens it next looks whether it is whole
                 journal.warning("%s could not be written to the disk: %s", generation, error)
-
-    def _sync(self, generation: Path) -> None:
-        for path in (*generation.iterdir(), generation, self._directory):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        (generation / _UNSYNCED).unlink()
 
     def _remove_leftovers(self) -> None:
         """For holders of `building`."""
@@ -323,6 +318,14 @@ def _measure(generation: Path) -> tuple[int, int]:
         for folder, _, names in os.walk(generation):
             size += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
     return used, size
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -98,9 +98,8 @@ class EventSource:
                 chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
                 if not self._append_text(lines, file, chunks):
                     self._append_events(lines, file)
-        batch = Batch(lines, files)
         self._heavier = max(1.0, lines.load / max(1, sum(map(_unpacked, files))))
-        return batch
+        return Batch(lines, files)
 
     def _append_text(self, lines: EventLines, file: EventFile, chunks: Iterable[bytes]) -> bool:
         """Unpack the file into `lines`; False, with `lines` as before, if it is not plainly lines of objects."""

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 JSON = "application/json; charset=utf-8"
 
 LARGE = 4 << 20
-"""Answers up to this size are made whole, and may be kept."""
+"""Answers up to this size may be kept."""
 _PIECE = 256 * 1024
 _COMMA = b", "
 
