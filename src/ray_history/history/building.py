@@ -142,8 +142,7 @@ class Builder:
         if self._base is not None or self.counts.events * _MANY_EVENTS > self._limits.memory:
             self._engine.be_strict()
         others = self._aside(self._make_other_tables)
-        segments = ", ".join(text(segment) for segment in self._segments.files())
-        self._run(f"create view segment as from read_parquet([{segments}])")
+        self._run(f"create view segment as {self._segments.rows()}")
         if self._base is None:
             self._make_tasks()
         else:

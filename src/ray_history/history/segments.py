@@ -1,4 +1,4 @@
-"""From events to segments: one row per attempt of a task, in Parquet files.
+"""From events to segments: one row per attempt of a task, in Parquet files, or in a table if there is only one.
 
 Invariants:
 * events are read in batches, each into tables of their own; some batches together become a segment, merged from those
@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,8 @@ from .sql import query, text
 _PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
 _LONGEST_EVENT = 4 << 20
 """Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
+_ONLY = "only_segment"
+"""The table of the only segment: writing and reading a file would take a tenth of a small session's time."""
 _ORDINARY = 1.5
 """How much larger than planned a batch may be before memory is watched."""
 
@@ -75,6 +77,7 @@ class Segments:
         self.counts = Counts()
         self._readers = ThreadPoolExecutor(limits.threads, "read", give_way)
         self._merging: list[Future[None]] = []
+        self._is_one_table = False
 
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
@@ -130,22 +133,27 @@ class Segments:
         with self._engine.database.cursor() as cursor:
             try:
                 self._engine.run(_table_of_events(table, name, file, careful=careful), cursor)
+                if name == OTHERS:
+                    counted = f"select eventType, count(*) from {table} group by all"
+                elif careful:
+                    counted = f"select eventType, count(*) from {_events(name, file, careful=True)} group by all"
+                else:
+                    counted = f"select {text(name)}, count(*) from {table}"
+                return cast("_Found", self._engine.run(counted, cursor))
             except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
                 # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
                 raise Unreadable(str(error)) from None
-            counted = self._engine.run(f"select eventType, count(*) from {table} group by all", cursor)
-            return cast("_Found", counted)
 
     def merge(self) -> None:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
         all cores busy. Done without being asked as soon as they are enough."""
         self._wait()
-        self._begin_merging()
+        self._begin_merging(self._merge_into_files)
 
-    def _begin_merging(self) -> None:
+    def _begin_merging(self, merge: Callable[[list[dict[str, str]], int], None]) -> None:
         if self._gathered.tables:
             gathered, self._gathered = self._gathered, _Gathered()
-            self._merging.append(self._engine.aside(self._merge, gathered.tables, self._merged))
+            self._merging.append(self._engine.aside(merge, gathered.tables, self._merged))
             self._merged += 1
 
     def finish(self) -> None:
@@ -154,31 +162,50 @@ class Segments:
             nothing = EventLines(self._directory / "nothing")
             with nothing.written():
                 self.add(nothing)
-        self._begin_merging()
+        self._begin_merging(self._merge_into_files if self._merged else self._merge_into_table)
 
-    def files(self) -> list[Path]:
-        """All segments, as soon as they are there."""
+    def rows(self) -> str:
+        """SQL: the rows of all segments, as soon as they are there."""
         self._wait()
-        return self._files
+        if self._is_one_table:
+            return f"from {_ONLY}"
+        return f"from read_parquet([{', '.join(map(text, self._files))}])"
 
     def _wait(self) -> None:
         while self._merging:
             self._merging.pop(0).result()
 
-    def _merge(self, batches: list[dict[str, str]], number: int) -> None:
+    def _merge_into_table(self, batches: list[dict[str, str]], number: int) -> None:
+        try:
+            with self._engine.database.cursor() as cursor:
+                self._show_events(batches, "true", cursor)
+                self._engine.run(f"create table {_ONLY} as {query('tasks')}", cursor)
+        except duckdb.OutOfMemoryException:
+            self._merge_into_files(batches, number)
+        else:
+            self._is_one_table = True
+            self._drop_later(batches)
+
+    def _merge_into_files(self, batches: list[dict[str, str]], number: int) -> None:
         with self._engine.database.cursor() as cursor:
 
             def write(which: str, file: Path) -> None:
-                for name, payload in TASK_EVENTS.items():
-                    rows = [f"from {tables[name]}" for tables in batches] + [
-                        f'select eventType, "timestamp", {payload}.* from {tables[OTHERS]} where {payload} is not null'
-                        for tables in batches
-                    ]
-                    events = f"from ({' union all '.join(rows)}) where {which}"
-                    self._engine.run(f"create or replace temp view {name.lower()} as {events}", cursor)
+                self._show_events(batches, which, cursor)
                 self._engine.run(f"copy ({query('tasks')}) to {text(file)} {_PARQUET}", cursor)
 
             self._files += self._engine.in_parts(self._directory / f"segment-{number}", "taskId", write)
+        self._drop_later(batches)
+
+    def _show_events(self, batches: list[dict[str, str]], which: str, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Make views of the events of tasks in these batches, as far as the condition given is true."""
+        for name, payload in TASK_EVENTS.items():
+            rows = [f"from {tables[name]}" for tables in batches] + [
+                f"select {_told(payload)} from {tables[OTHERS]} where {payload} is not null" for tables in batches
+            ]
+            events = f"from ({' union all '.join(rows)}) where {which}"
+            self._engine.run(f"create or replace temp view {name.lower()} as {events}", cursor)
+
+    def _drop_later(self, batches: list[dict[str, str]]) -> None:
         self._engine.aside(self._drop, itertools.chain.from_iterable(tables.values() for tables in batches))
 
     def _drop(self, tables: Iterable[str]) -> None:
@@ -188,14 +215,31 @@ class Segments:
 
 
 def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str:
-    """The careful way leaves out what it cannot read; the strict one fails, and is a fifth faster."""
+    events = _events(name, file, careful=careful)
     if name == OTHERS:
-        selected, columns = f"* exclude (sessionName), {rare_payload()} as rare", all_columns()
-    else:
-        selected, columns = f'eventType, "timestamp", {TASK_EVENTS[name]}.*', task_columns(TASK_EVENTS[name])
+        return f"create table {table} as select * exclude (sessionName), {rare_payload()} as rare from {events}"
+    astray = "false" if careful else "error('another type: ' || coalesce(eventType, 'none'))::boolean"
     return f"""
         create table {table} as
-        select {selected}
-        from read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
-            maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT}, columns = {columns})
+        select {_told(TASK_EVENTS[name])} from {events} where eventType = {text(name)} or {astray}
         """
+
+
+def _told(payload: str) -> str:
+    """SQL: what an event tells of a task; when it told it matters for few of them."""
+    if payload != "taskLifecycleEvent":
+        return f"{payload}.*"
+    return f"""
+        {payload}.*,
+        case
+            when {payload}.rayErrorInfo is not null or {payload}.isDebuggerPaused is not null then "timestamp"
+        end as "timestamp"
+        """
+
+
+def _events(name: str, file: Path, *, careful: bool) -> str:
+    """SQL: the events of a file. The careful way leaves out what it cannot read; the strict one fails, and is a fifth
+    faster."""
+    return f"""read_json({text(file)}, format = 'newline_delimited', records = true, ignore_errors = {careful},
+        maximum_object_size = {_LONGEST_EVENT * 32 if careful else _LONGEST_EVENT},
+        columns = {all_columns() if name == OTHERS else task_columns(TASK_EVENTS[name])})"""
