@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 
 from .events import TASK_EVENTS
@@ -38,6 +40,8 @@ class EventLines:
         self._sorted = [list[bytes]() for _ in FILES]
         self._size = 0
         self._lines = self._bytes = 0
+        self._at = 0
+        """Where the type of an event was found last."""
 
     @contextmanager
     def written(self) -> Iterator[None]:
@@ -57,12 +61,15 @@ class EventLines:
 
     def add(self, text: bytes) -> None:
         """Any piece of a file of lines."""
-        first, *lines = text.split(b"\n")
-        self._begun.append(first)
-        if not lines:
-            return
-        begun, self._begun = b"".join(self._begun), [lines.pop()]
-        self._sort([begun, *lines], _KEY if _KEY in text else _TIGHT_KEY)
+        lines = BytesIO(text).readlines()  # in half the time of `split`
+        if lines and self._begun:
+            self._begun.append(lines[0])
+            if not lines[0].endswith(b"\n"):
+                return
+            lines[0], self._begun = b"".join(self._begun), []
+        if lines and not lines[-1].endswith(b"\n"):
+            self._begun = [lines.pop()]
+        self._sort(lines)
         self._size += len(text)
         if self._size >= _BLOCK:
             self._write()
@@ -71,7 +78,7 @@ class EventLines:
         """The last line of a file need not have an end."""
         last, self._begun = b"".join(self._begun), []
         if last:
-            self._sort([last], _KEY if _KEY in last else _TIGHT_KEY)
+            self._sort([last + b"\n"])
 
     def put(self, kind: str, event: bytes) -> None:
         """One event whose type is known."""
@@ -96,19 +103,27 @@ class EventLines:
         for file in self.files.values():
             file.unlink(missing_ok=True)
 
-    def _sort(self, lines: Sequence[bytes], key: bytes) -> None:
+    def _sort(self, lines: Sequence[bytes]) -> None:
+        """Most events have their type at the same place as the one before: that is looked at first."""
         self._lines += len(lines)
-        length = len(key)
-        keep = {mark: self._sorted[place].append for mark, place in _MARKS.items()}.get
-        keep_other = self._sorted[-1].append
-        for line in lines:
-            begin = line.find(key) + length
-            keep(line[begin : begin + _MARK], keep_other)(line)
+        marks = map(itemgetter(slice(self._at, self._at + _MARK)), lines)
+        for line, place in zip(lines, map(_MARKS.get, marks), strict=True):
+            self._sorted[self._look_for_type(line) if place is None else place].append(line)
+
+    def _look_for_type(self, line: bytes) -> int:
+        for key in (_KEY, _TIGHT_KEY):
+            found = line.find(key)
+            if found >= 0:
+                at = found + len(key)
+                place = _MARKS.get(line[at : at + _MARK], -1)
+                if place >= 0:
+                    self._at = at
+                return place
+        return -1
 
     def _write(self) -> None:
         for out, lines in zip(self._out, self._sorted, strict=True):
             if lines:
-                lines.append(b"")  # the last one has an end, too
-                out.write(b"\n".join(lines))
+                out.write(b"".join(lines))
                 lines.clear()
         self._size = 0
