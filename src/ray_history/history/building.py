@@ -121,7 +121,7 @@ class Builder:
         self._segments.add(lines, careful=careful)
 
     def merge(self) -> None:
-        """Make a segment of what was added since the last one; done without being asked as soon as it is enough."""
+        """Make a segment of what was added since the last one; done without being asked before it is too much."""
         self._segments.merge()
 
     def add_documents(self, file: Path) -> None:

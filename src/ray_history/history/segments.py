@@ -85,8 +85,10 @@ class Segments:
     def add(self, lines: EventLines, *, careful: bool = False) -> None:
         """Read one batch of events. If it is `Unreadable` nothing of it is kept, unless `careful`: then the lines that
         cannot be read are counted and left out."""
-        if lines.load > self._limits.batch_bytes * _ORDINARY:
+        is_ordinary = lines.load <= self._limits.batch_bytes * _ORDINARY
+        if not is_ordinary or self._gathered.load + lines.load > self._limits.segment_bytes:
             self.merge()
+        if not is_ordinary:
             self._engine.be_strict()
         tables = {name: f"{name}_{self._batches}" for name in lines.files}
         counted = Counts()
@@ -116,8 +118,6 @@ class Segments:
         self._batches += 1
         self._gathered.tables.append(tables)
         self._gathered.load += lines.load
-        if self._gathered.load + max(lines.load, self._limits.batch_bytes) > self._limits.segment_bytes:
-            self.merge()
 
     def _read(self, tables: dict[str, str], lines: EventLines, *, careful: bool) -> dict[str, _Found]:
         """Make a table of each file; side by side, because one alone does not keep all cores busy."""
@@ -146,7 +146,7 @@ class Segments:
 
     def merge(self) -> None:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
-        all cores busy. Done without being asked as soon as they are enough."""
+        all cores busy. Done without being asked before there are too many."""
         self._wait()
         self._begin_merging(self._merge_into_files)
 

@@ -16,6 +16,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -300,11 +301,14 @@ class _Opening:
         work = directory / "work"
         work.mkdir()
         source = EventSource(self.indexer.store, work, self.indexer.limits.batch_bytes)
+        documents = work / "documents.jsonl"
         with (
             closing(source.batches(files)) as batches,
             Builder(directory, self.indexer.limits, base) as builder,
             self.stop.calls(builder.cancel),
+            ThreadPoolExecutor(1, "documents") as aside,
         ):
+            gathering = aside.submit(self._gather_documents, documents)
             for batch in batches:
                 with self.indexer.turns.turn():
                     try:
@@ -318,15 +322,19 @@ class _Opening:
                     events=builder.counts.events,
                 )
             self._tell(stage="making tables")
-            problems = source.problems
-            documents = builder.work / "documents.jsonl"
-            with documents.open("wb") as out:
-                write_documents(self.indexer.store, self.sources.files, out, problems)
+            problems = source.problems + gathering.result()
             with self.indexer.turns.turn():
                 builder.add_documents(documents)
                 facts = builder.finish()
             rows = builder.row_counts()
         return self._manifest(directory, upon, builder, problems, facts, rows)
+
+    def _gather_documents(self, file: Path) -> list[str]:
+        """Fetch what is no event, beside the events; returns what could not be read."""
+        problems: list[str] = []
+        with file.open("wb") as out:
+            write_documents(self.indexer.store, self.sources.files, out, problems)
+        return problems
 
     def _manifest(
         self,
