@@ -105,6 +105,8 @@ class Choices:
     fleet: Fleet = field(default_factory=Fleet)
     index_ahead: int = 0
     """How many of the newest sessions are indexed before anybody asks."""
+    worker: str = ""
+    """Which process of the server this is, if there are several."""
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
@@ -149,7 +151,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     ahead = IndexAhead(indexer, addressing.catalog, known, choices.index_ahead, is_idle)
 
     async def counted(_: Request) -> Response:
-        return await run_in_threadpool(metrics, plumbing, sessions, fleet)
+        return await run_in_threadpool(metrics, plumbing, sessions, fleet, choices.worker)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
