@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,8 @@ class Tables:
         self._defining, self._knows_nodes = threading.Lock(), False
         self._environments: Sequence[tuple[str, str]] | None = None
         self._clean: bool | None = None
+        self.is_doubtful = False
+        """Whether reading failed, so that the files may not be what was written."""
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -141,7 +144,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -153,7 +156,7 @@ class Tables:
     def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
         """The same, some at a time, as they are made; at least once, perhaps none. Who asks should go on soon: others
         wait."""
-        with self._heavy, self._database.cursor() as cursor:
+        with self._heavy, self._reading() as cursor:
             cursor.execute(sql, parameters)
             yield cursor.fetchmany(some)
             while rows := cursor.fetchmany(some):
@@ -161,18 +164,29 @@ class Tables:
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             cursor.execute(sql, parameters)
             while rows := cursor.fetchmany(4096):
                 yield rows
 
     def parquet(self, sql: str) -> Iterator[bytes]:
         """The rows of an answer of any size as a Parquet file, as fast as it is taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
         self._database.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._database.cursor() as cursor:
+            try:
+                yield cursor
+            except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+                raise
+            except duckdb.Error:
+                self.is_doubtful = True
+                raise
 
 
 def _closed(table: str, rows: str, view: View) -> str:
