@@ -40,7 +40,7 @@ from .documents import is_source_log, write_documents
 from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, describe
 from .shared import SharedIndex
 from .sources import EventSource
-from .summary import Summaries, identify, make_summary
+from .summary import Summaries, identify, make_summary, renewed
 
 journal = logging.getLogger(__name__)
 
@@ -228,6 +228,8 @@ class Indexer:
                     standing.index != identify(manifest) and standing.event_files <= len(manifest.sources)
                 ):
                     self._write_summary(session, opened)
+                elif (newer := renewed(self.store, session, standing)) is not None:
+                    self.summaries.write(session, newer)
         except (ArchiveError, CacheUnusable) as error:
             journal.warning("there is no summary of %s: %s", session.name, error)
 

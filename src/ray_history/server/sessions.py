@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -32,12 +31,10 @@ from ray_history.history.tables import Tables, View
 from ray_history.index.cache import Opened
 from ray_history.index.opening import Indexer, Progress, Stop
 
+from .last_sign import end_of_session
+
 journal = logging.getLogger(__name__)
 
-SILENT_AFTER = 120.0
-"""Seconds after a collector's next sign of life was due, until its session counts as over."""
-OLD_AFTER = 600.0
-"""The same for a session without ledgers (KubeRay's collectors write none), since its newest file."""
 TRUSTED_FOR = 60.0
 """Seconds after a session was looked through in which it is not looked through again."""
 
@@ -221,7 +218,7 @@ class Sessions:
             if newest.manifest != standing.opened.manifest:
                 return False
         standing.files = list_session(self.indexer.store, session)
-        standing.ended_ns = _end(standing.facts, standing.files, time.time())
+        standing.ended_ns = end_of_session(standing.facts, standing.files, time.time())
         return True
 
     def _done(self, session: Session) -> None:
@@ -239,7 +236,7 @@ class Sessions:
             opened.close()
             raise
         logs = files.logs(self.indexer.store)
-        ended = _end(opened.manifest.facts, files, time.time())
+        ended = end_of_session(opened.manifest.facts, files, time.time())
         made = OpenSession(session, opened, files, tables, logs, ended, time.monotonic())
         if doubted is not None:
             made.doubts, made.trusted_until = doubted.doubts + 1, time.monotonic() + TRUSTED_FOR
@@ -275,19 +272,3 @@ class Sessions:
             unused = [opened for opened in gone if not opened.users]
         for opened in unused:
             opened.close()
-
-
-def _end(facts: dict[str, Any], files: SessionFiles, now: float) -> int | None:
-    """When the session ended, as far as its last sign of life tells; None if it may still go on."""
-    last: int | None = facts.get("last_ns")
-    if facts.get("ended") == "graceful":
-        return last or round(now * 1e9)
-    if facts.get("alive_until"):
-        silent_from = facts["alive_until"] + SILENT_AFTER
-    else:
-        newest = max(
-            (file.stored.modified for file in files.event_files if file.stored.modified is not None),
-            default=datetime.fromtimestamp(0, UTC),
-        )
-        silent_from = newest.timestamp() + OLD_AFTER
-    return (last or round(silent_from * 1e9)) if now > silent_from else None
