@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
@@ -455,6 +456,13 @@ def test_health_and_metrics_are_answered_as_the_frontend_expects(server: Served)
         answer = ask(server, "whole", path)
         assert (answer.status, answer.json["result"]) == (200, False)
         assert "not kept" in str(answer.json["data"])
+
+
+@pytest.mark.parametrize("cluster", ["events-only", "odd-answers", "logs-only", "polled-only"])
+def test_a_version_can_always_be_compared_by_rays_clients(server: Served, cluster: str) -> None:
+    for url in ("/api/version", "/api/ray/version"):
+        told = ask(server, cluster, url).json["ray_version"]
+        assert Version(told) >= Version("2.0"), told
 
 
 def test_versions_and_times_are_known_without_polling(server: Served) -> None:

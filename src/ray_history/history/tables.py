@@ -25,6 +25,9 @@ _IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
 """Optimizers that take a quarter of the time of asking for one task, and find nothing to improve in our queries: few
 join anything, and none should say the same thing twice."""
 
+READING_FAILED = duckdb.Error
+"""What is raised when the tables cannot be read, for whatever reason."""
+
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
 _STATES = (

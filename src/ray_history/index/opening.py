@@ -23,8 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import duckdb
-
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
@@ -34,9 +32,11 @@ from ray_history.history.building import Builder
 from ray_history.history.engine import Cancelled, Limits
 from ray_history.history.events import meaning
 from ray_history.history.segments import Unreadable
+from ray_history.history.tables import READING_FAILED
 
 from .cache import Cache, CacheUnusable, Entry, Opened
 from .documents import is_source_log, write_documents
+from .log_heads import is_told_by_head
 from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, describe
 from .shared import SharedIndex
 from .sources import EventSource
@@ -142,16 +142,18 @@ def list_sources(store: Store, session: Session) -> Sources:
         *(info for _, info in files.tail_bundles),
         *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
     ]
-    return Sources(files, tuple(_source(file.stored) for file in files.event_files), _digest(others))
+    # The top of a log never changes, however it grows: all that matters is whether it is there.
+    heads = [info.key for _, name, info in files.whole_logs if is_told_by_head(name)]
+    return Sources(files, tuple(_source(file.stored) for file in files.event_files), _digest(others, heads))
 
 
 def _source(info: ObjectInfo) -> SourceFile:
     return SourceFile(info.key, info.size, info.etag or "")
 
 
-def _digest(objects: Sequence[ObjectInfo]) -> str:
+def _digest(objects: Sequence[ObjectInfo], keys: Sequence[str]) -> str:
     told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for info in objects)
-    return hashlib.blake2b("".join([meaning(), *told]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("".join([meaning(), *told, *sorted(keys)]).encode(), digest_size=16).hexdigest()
 
 
 @dataclass
@@ -236,7 +238,7 @@ class Indexer:
     def _write_summary(self, session: Session, opened: Opened) -> None:
         try:
             summary = make_summary(self.store, session, opened)
-        except duckdb.Error:
+        except READING_FAILED:
             if opened.is_sound():
                 raise
             return  # whoever opens it next builds it anew

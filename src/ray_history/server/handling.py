@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import duckdb
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ray_history import __version__
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View
 
 from .answer_cache import AnswerCache
 from .answers import ArchiveRefused, Refused
@@ -95,7 +94,7 @@ class SessionEndpoint:
         try:
             try:
                 response = await self._response(request, opened)
-            except duckdb.Error:
+            except READING_FAILED:
                 if again or not opened.is_doubtful:
                     raise
                 return False

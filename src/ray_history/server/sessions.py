@@ -22,12 +22,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
-
 from ray_history.archive.catalog import Session
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View
 from ray_history.index.cache import Opened
 from ray_history.index.opening import Indexer, Progress, Stop
 
@@ -248,7 +246,7 @@ class Sessions:
         opened = self.indexer.open(session, report, stop, share_later=True, thoroughly=thoroughly)
         try:
             return opened, Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)
-        except duckdb.Error:
+        except READING_FAILED:
             opened.close()
             if thoroughly:
                 raise
