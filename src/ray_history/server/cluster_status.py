@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -19,7 +18,7 @@ from .actors import original_resources
 from .answers import enveloped
 from .handling import Asked, Handler
 from .nodes import human_bytes
-from .polled import polled_answer
+from .polled import amounts_of, object_of, polled_answer
 from .redaction import shown
 
 _UNKNOWN = " (unavailable in history server)"
@@ -59,14 +58,14 @@ def status_text(asked: Asked) -> str:
         f"select node_id, state, resources_total, labels, node_ip, instance_id, death_reason from {nodes} "
         "order by end_ns desc nulls last, node_id"
     ):
-        group = msgspec.json.decode(labels).get("ray.io/node-group") or f"node_{node_id}"
+        group = str(object_of(msgspec.json.decode(labels)).get("ray.io/node-group") or f"node_{node_id}")
         if state == "DEAD":
             if reason not in _EXPECTED_DEATHS:
                 place = f"instance_id: {instance_id}" if instance_id else f"ip: {ip}"
                 failures.append(f" {group}: NodeTerminated ({place})")
             continue
         (active if used.get(node_id) else idle)[group] += 1
-        for name, amount in msgspec.json.decode(resources).items():
+        for name, amount in amounts_of(msgspec.json.decode(resources)).items():
             total[name] += amount
     in_use: Amounts = defaultdict(float)
     for amounts in used.values():
@@ -130,14 +129,14 @@ def _demands(asked: Asked, view: View) -> list[str]:
     )
     wanted: Counter[str] = Counter()
     for resources, count in rows:
-        shape = {name: round(float(amount), 4) for name, amount in sorted(_resources(resources).items())}
+        shape = {name: round(amount, 4) for name, amount in sorted(_resources(resources).items())}
         if shape:
             wanted[str(shape)] += count
     return [f" {shape}: {count}+ pending tasks/actors" for shape, count in wanted.most_common()]
 
 
-def _resources(text: str | None) -> dict[str, Any]:
-    return original_resources(msgspec.json.decode(text or "{}"))
+def _resources(text: str | None) -> Amounts:
+    return original_resources(amounts_of(msgspec.json.decode(text or "{}")))
 
 
 def _usage(used: Amounts, total: Amounts) -> list[str]:

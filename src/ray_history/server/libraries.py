@@ -151,7 +151,7 @@ def _exported_runs(asked: Asked) -> list[dict[str, Any]]:
     jobs = {job["job_id"]: job for job in job_rows(asked)} if runs else {}
     for run_id, run in runs.items():
         run["attempts"] = list(attempts.get(run_id, {}).values())
-        run["job_details"] = jobs.get(run["job_id"])
+        run["job_details"] = jobs.get(str(run["job_id"]))
     return list(runs.values())
 
 

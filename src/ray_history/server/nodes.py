@@ -16,7 +16,7 @@ from ray_history.history.tables import View
 from .actors import actor_infos, polled_details, polled_summaries
 from .answers import enveloped
 from .handling import Asked, Handler
-from .polled import google_style, object_of, polled_data
+from .polled import amounts_of, google_style, object_of, polled_data
 from .redaction import shown
 
 _COLUMNS = (
@@ -67,7 +67,7 @@ def _summary(asked: Asked) -> Response:
         node.pop("workers", None)
         node.pop("actors", None)
         nodes.append(node)
-        text = logical.get(node_id) or unused_resources(msgspec.json.decode(row[9]))
+        text = logical.get(node_id) or unused_resources(amounts_of(msgspec.json.decode(row[9])))
         if text:
             resources[node_id] = text
     return enveloped(
@@ -123,7 +123,7 @@ def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str,
         "stateMessage": state_message,
         "endTimeMs": str(end_ms or 0),
     }
-    total, named = google_style(msgspec.json.decode(resources)), google_style(msgspec.json.decode(labels))
+    total, named = (google_style(object_of(msgspec.json.decode(text))) for text in (resources, labels))
     if total:  # events of a dead node carry none, and neither does a polled one
         known["resourcesTotal"] = total
     if named:
@@ -181,7 +181,7 @@ def _unused(start_ms: int | None, end_ms: int | None, hostname: str | None, ip: 
     }
 
 
-def unused_resources(resources: dict[str, Any]) -> str:
+def unused_resources(resources: dict[str, float]) -> str:
     """Ray's text about the logical resources of a node, none of them in use."""
     lines = []
     for name in sorted(resources):
@@ -190,7 +190,7 @@ def unused_resources(resources: dict[str, Any]) -> str:
         if "memory" in name:
             lines.append(f"0B/{human_bytes(resources[name])} {name}")
         else:
-            lines.append(f"0.0/{float(resources[name])} {name}")
+            lines.append(f"0.0/{resources[name]} {name}")
     return "\n".join(lines)
 
 
