@@ -54,6 +54,13 @@ class View:
     at: int | None = None
     closed_at: int | None = None
 
+    @property
+    def end(self) -> int | None:
+        """The end that what is open gets; None if it stays open."""
+        return (
+            None if self.at is not None and self.closed_at is not None and self.at < self.closed_at else self.closed_at
+        )
+
 
 LAST = View()
 
@@ -193,9 +200,9 @@ class Tables:
 
 
 def _closed(table: str, rows: str, view: View) -> str:
-    if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
+    if view.end is None:
         return f"(from {rows})"
-    return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+    return f"(select {CLOSED[table].format(end=view.end)} from {rows})"
 
 
 def _tasks_at(listed: str, moment: int) -> str:

@@ -1,7 +1,7 @@
 """Actors as the dashboard shows them: `/logical/actors` and `/logical/actors/{id}`.
 
 What an actor is and how it ended stands in the tables. What its process used (memory, CPU, GPUs, the figures of its
-core worker) is known only from polling, for workers that were alive at the last poll.
+core worker) is known only from polling, for workers that were alive at the last poll, and at no moment before that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ray_history.archive.layout import endpoint_name
 
 from .answers import enveloped
 from .handling import Asked, Handler
-from .polled import amounts_of, google_style, object_of, objects_of, polled_data
+from .polled import amounts_of, google_style, is_later, object_of, objects_of, polled_data
 from .redaction import shown
 
 _NIL = "f" * 56
@@ -142,9 +142,8 @@ def polled_usage(asked: Asked, nodes: Iterable[str]) -> dict[str, NodeUsage]:
         return {}
     summaries = polled_summaries(polled_data(asked, "/nodes?view=summary"))
     details = polled_details(asked, wanted)
-    return {
-        node_id: _usage(details.get(node_id) or summaries[node_id]) for node_id in wanted & (summaries | details).keys()
-    }
+    found = {node_id: details.get(node_id) or summaries[node_id] for node_id in wanted & (summaries | details).keys()}
+    return {node_id: _usage(node) for node_id, node in found.items() if not is_later(asked, node.get("now"), 1e9)}
 
 
 def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -56,6 +56,11 @@ def exported(asked: Asked, *kinds: str) -> list[dict[str, Any]]:
     return [data for data in found if isinstance(data, dict)]
 
 
+def is_later(asked: Asked, time: Any, unit: float) -> bool:
+    """Whether something happened only after the moment that was asked for; `unit` is that of `time` in nanoseconds."""
+    return asked.view.at is not None and isinstance(time, int | float) and time * unit > asked.view.at
+
+
 def objects_of(value: Any) -> list[dict[str, Any]]:
     """The objects of a list that somebody else wrote."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
