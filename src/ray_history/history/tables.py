@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import md5
 from pathlib import Path
@@ -35,6 +36,9 @@ _SHOWN = """
 """
 """Columns of tasks that are read by more than building upon them."""
 
+READING_FAILED = duckdb.Error
+"""What is raised when the tables cannot be read, for whatever reason."""
+
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
 _STATES = (
@@ -60,6 +64,13 @@ class View:
 
     at: int | None = None
     closed_at: int | None = None
+
+    @property
+    def end(self) -> int | None:
+        """The end that what is open gets; None if it stays open."""
+        return (
+            None if self.at is not None and self.closed_at is not None and self.at < self.closed_at else self.closed_at
+        )
 
 
 LAST = View()
@@ -93,6 +104,8 @@ class Tables:
         self._columns: dict[str, str] = {}
         self._environments: Sequence[tuple[str, str]] | None = None
         self._clean: bool | None = None
+        self.is_doubtful = False
+        """Whether reading failed, so that the files may not be what was written."""
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -187,7 +200,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -199,7 +212,7 @@ class Tables:
     def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
         """The same, some at a time, as they are made; at least once, perhaps none. Who asks should go on soon: others
         wait."""
-        with self._heavy, self._database.cursor() as cursor:
+        with self._heavy, self._reading() as cursor:
             cursor.execute(sql, parameters)
             yield cursor.fetchmany(some)
             while rows := cursor.fetchmany(some):
@@ -207,25 +220,36 @@ class Tables:
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             cursor.execute(sql, parameters)
             while rows := cursor.fetchmany(4096):
                 yield rows
 
     def parquet(self, sql: str) -> Iterator[bytes]:
         """The rows of an answer of any size as a Parquet file, as fast as it is taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
         self._plans.close()
         self._database.close()
 
+    @contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._database.cursor() as cursor:
+            try:
+                yield cursor
+            except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+                raise
+            except duckdb.Error:
+                self.is_doubtful = True
+                raise
+
 
 def _closed(table: str, rows: str, view: View) -> str:
-    if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
+    if view.end is None:
         return f"(from {rows})"
-    return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+    return f"(select {CLOSED[table].format(end=view.end)} from {rows})"
 
 
 def _tasks_at(listed: str, moment: int) -> str:

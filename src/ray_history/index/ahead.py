@@ -99,7 +99,7 @@ def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outc
         watch.report(session, progress)
 
     try:
-        with indexer.open(session, report, stop) as opened:
+        with indexer.open(session, report, stop, thoroughly=True) as opened:
             manifest = opened.manifest
             indexer.publish(session, opened)
         indexer.summarize(session)

@@ -14,9 +14,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ray_history import __version__
-from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View
 
 from .answer_cache import AnswerCache
 from .answers import ArchiveRefused, Refused
@@ -69,7 +68,8 @@ def both_ways(routes: Iterable[tuple[str, Led]]) -> Iterable[tuple[str, Led]]:
 
 @dataclass(eq=False)
 class SessionEndpoint:
-    """Runs a handler in a thread, on a session that stays open until the last byte is sent."""
+    """Runs a handler in a thread, on a session that stays open until the last byte is sent. A session that cannot be
+    read is acquired once more: if its index is damaged, it then is another one."""
 
     sessions: Sessions
     handler: Handler
@@ -78,41 +78,53 @@ class SessionEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        session: Session = scope["ray_history.session"]
+        if await self._answered(request, send):
+            return
+        await self._answered(request, send, again=True)
+
+    async def _answered(self, request: Request, send: Send, *, again: bool = False) -> bool:
+        """False if nothing was sent, because the session's tables could not be read and are doubted."""
         response: Response
-        tag = ""
         try:
-            opened = await self.sessions.acquire(session)
+            opened = await self.sessions.acquire(request.scope["ray_history.session"])
         except ArchiveError as error:
             response = await refusal_to(request, refused_by_archive(error))
-            await response(scope, receive, send)
-            return
+            await response(request.scope, request.receive, send)
+            return True
         try:
             try:
-                tag = _tag(request, opened, redact=self.redact)
-                if tag and tag in request.headers.get("if-none-match", ""):
-                    await Response(status_code=304, headers={"ETag": tag})(scope, receive, send)
-                    return
-                kept = self.answers.get(tag) if tag else None
-                if kept is not None:
-                    await kept(scope, receive, send)
-                    return
-                view = opened.view(
-                    moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
-                )
-                response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
-            except Refused as refused:
-                response = await refusal_to(request, refused)
-            except ArchiveError as error:
-                response = await refusal_to(request, refused_by_archive(error))
-            if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
-                response.headers.setdefault("ETag", tag)
-                response.headers.setdefault("Cache-Control", "no-cache")
-                if request.method == "GET":
-                    self.answers.keep(tag, response)
-            await response(scope, receive, send)
+                response = await self._response(request, opened)
+            except READING_FAILED:
+                if again or not opened.is_doubtful:
+                    raise
+                return False
+            await response(request.scope, request.receive, send)
+            return True
         finally:
             self.sessions.release(opened)
+
+    async def _response(self, request: Request, opened: OpenSession) -> Response:
+        tag = ""
+        response: Response
+        try:
+            tag = _tag(request, opened, redact=self.redact)
+            if tag and tag in request.headers.get("if-none-match", ""):
+                return Response(status_code=304, headers={"ETag": tag})
+            kept = self.answers.get(tag) if tag else None
+            if kept is not None:
+                return kept
+            view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
+            response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
+        except Refused as refused:
+            response = await refusal_to(request, refused)
+        except ArchiveError as error:
+            response = await refusal_to(request, refused_by_archive(error))
+        if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
+            response.headers.setdefault("ETag", tag)
+            response.headers.setdefault("Cache-Control", "no-cache")
+            if request.method == "GET":
+                self.answers.keep(tag, response)
+        return response
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
@@ -126,6 +138,7 @@ def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
             opened.opened.manifest.other_sources,
             *(file.digest for file in opened.opened.manifest.files),
             str(opened.ended_ns),
+            str(opened.doubts),
             str(redact),
             request.url.path,
             request.url.query,
