@@ -58,6 +58,7 @@ _TAKEN: dict[str, str] = {
     r"/api/v0/tasks": f"{_VIEW} limit offset detail sort order timeout exclude_driver {_FILTERS}",
     r"/api/v0/(tasks|actors)/summarize": f"{_VIEW} summary_by {_FILTERS}",
     r"/api/v0/tasks/timeline": f"{_VIEW} job_id download",
+    r"/logs/.*": "node_id node_ip",
     r"/api/v0/logs": "node_id node_ip glob",
     r"/api/v0/logs/.*": "node_id node_ip filename task_id attempt_number actor_id pid submission_id suffix lines "
     "filter_ansi_code download_filename",
