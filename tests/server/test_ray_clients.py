@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,17 +101,48 @@ print(json.dumps([len(tasks), (one[0] if isinstance(one, list) else one).task_id
     assert jobs == ["fx-core", "fx-data", "fx-env", "fx-fail", "fx-long", "fx-serve", "fx-train"]
 
 
-def test_a_local_ray_shows_the_dead_cluster_through_its_proxy(address: str) -> None:
+def browsed(cluster: RayCluster, path: str) -> tuple[int, bytes]:
+    """What a browser gets of the cluster's dashboard."""
+    headers = {"Accept": "application/json, */*", "Accept-Encoding": "gzip, deflate, br, zstd", "User-Agent": "Mozilla"}
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.dashboard_port, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def without_zstd(folder: Path) -> str:
+    """Where Python must look first so that aiohttp cannot read zstd, as in a plain installation of Ray."""
+    (folder / "backports").mkdir()
+    (folder / "backports" / "__init__.py").touch()
+    return str(folder)
+
+
+def test_a_local_ray_shows_the_dead_cluster_through_its_proxy(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", without_zstd(tmp_path))
     cluster = RayCluster()
     try:
         cluster.start_head(1, flags=(f"--proxy-server-url={address}",))
         jobs = {job["submission_id"] for job in cluster.get("/api/jobs/")}
         assert "fx-core" in jobs
         assert cluster.get("/api/v0/tasks?limit=1")["data"]["result"]["total"] == 349
+        _, tasks = browsed(cluster, "/api/v0/tasks?limit=1000&detail=1")
+        assert len(json.loads(tasks)["data"]["result"]["result"]) == 349
+        _, page = browsed(cluster, "/")
+        for file in re.findall(rb'(?:src|href)="([^"]+[.](?:js|css))"', page):
+            assert browsed(cluster, "/" + file.decode().removeprefix("./").removeprefix("/"))[0] == 200, file
+        head = max(captured().events, key=lambda name: len(captured().events[name]))
+        assert browsed(cluster, "/logs/gcs_server.out") == (200, captured().logs[head, "gcs_server.out"])
+        for path in ("/api/jobs/nope", "/api/v0/logs?node_id=zzz", "/logs/nope", "/test/dump"):
+            status, told = browsed(cluster, path)
+            assert (status, json.loads(told)["result"]) == (410, False), path
         nodes = {node["raylet"]["nodeId"] for node in cluster.get("/nodes?view=summary")["data"]["summary"]}
         assert nodes == set(captured().events)
         # `ray logs` takes no web address, only that of a cluster: this is its way to a dead one.
-        head = max(captured().events, key=lambda name: len(captured().events[name]))
         place = ("--node-id", head, "--address", cluster.address)
         assert "gcs_server.out" in ray("logs", "cluster", *place)
         told = ray("logs", "cluster", "gcs_server.out", "--tail", "3", *place)

@@ -119,7 +119,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     shown = live_page(frontends, catalog)
     heads = Router(live_routes(fleet.heads, frontends, shown, redact=choices.redact)) if fleet.heads else None
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
-    addressing = Addressing(catalog, live, choices.secure_cookies)
+    addressing = Addressing(catalog, live, choices.secure_cookies, choices.base_path)
     below = [*dashboard.routes, *(heads.routes if heads else ())]
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,6 +229,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     return [
         route("/_status", about.Status(sessions)),
         Route("/openapi.json", _described),
+        Route(PREFIX + "/{name}", static_file),  # what the bar needs where a Ray shows this session as its own
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers))

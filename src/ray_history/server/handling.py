@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,8 +25,10 @@ from .answers import ArchiveRefused, Refused
 from .asking import boolean, moment
 from .pages.errors import refusal_to
 from .sessions import OpenSession, Sessions
+from .through_ray import PATIENCE, is_through_ray
 
 Led = TypeVar("Led")
+_TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +82,25 @@ class SessionEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        session: Session = scope["ray_history.session"]
         response: Response
-        tag = ""
+        tag = known = ""
         try:
-            opened = await self.sessions.acquire(session)
-        except ArchiveError as error:
-            response = await refusal_to(request, refused_by_archive(error))
+            opened = await self._opened(scope)
+        except (ArchiveError, Refused) as error:
+            refused = error if isinstance(error, Refused) else refused_by_archive(error)
+            response = await refusal_to(request, refused)
             await response(scope, receive, send)
             return
         try:
             try:
                 tag = _tag(request, opened, redact=self.redact)
-                if tag and tag in request.headers.get("if-none-match", ""):
-                    await Response(status_code=304, headers={"ETag": tag})(scope, receive, send)
+                known = request.headers.get("if-none-match", "").strip()
+                if tag and _opaque(tag) in map(_opaque, _TAGS.findall(known)):
+                    await _unchanged(tag)(scope, receive, send)
                     return
                 kept = self.answers.get(tag) if tag else None
                 if kept is not None:
-                    await kept(scope, receive, send)
+                    await (_unchanged(tag) if known == "*" else kept)(scope, receive, send)
                     return
                 view = opened.view(
                     moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
@@ -108,11 +113,32 @@ class SessionEndpoint:
             if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
                 response.headers.setdefault("ETag", tag)
                 response.headers.setdefault("Cache-Control", "no-cache")
-                if request.method == "GET":
+                if known == "*":  # anything that the client has will do, if there is an answer
+                    response = _unchanged(tag)
+                elif request.method == "GET":
                     self.answers.keep(tag, response)
             await response(scope, receive, send)
         finally:
             self.sessions.release(opened)
+
+    async def _opened(self, scope: Scope) -> OpenSession:
+        session: Session = scope["ray_history.session"]
+        try:
+            async with asyncio.timeout(PATIENCE if is_through_ray(scope) else None) as waiting:
+                return await self.sessions.acquire(session)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise Refused(503, "the session is still being opened; try again in some seconds") from None
+
+
+def _opaque(tag: str) -> str:
+    """A tag for the comparison that does not tell weak from strong."""
+    return tag.removeprefix("W/")
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
