@@ -171,6 +171,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
+        # A Ray that shows a session as its own asks below that for what the bar needs.
+        Route("/s/{namespace}/{cluster}/{session}" + PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
         Route("/", Front(home, by_cookie)),
         Route("/clusters", addressing.clusters),
@@ -229,7 +231,6 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     return [
         route("/_status", about.Status(sessions)),
         Route("/openapi.json", _described),
-        Route(PREFIX + "/{name}", static_file),  # what the bar needs where a Ray shows this session as its own
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers))
