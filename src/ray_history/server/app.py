@@ -262,7 +262,7 @@ async def _alive(_: Request) -> Response:
 
 
 async def _described(request: Request) -> Response:
-    return plain_json(document(HANDLERS.items(), str(request.url).removesuffix("/openapi.json")))
+    return plain_json(document(HANDLERS.items(), str(request.url.replace(query="")).removesuffix("/openapi.json")))
 
 
 async def _with_slash(request: Request) -> Response:
