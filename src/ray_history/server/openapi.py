@@ -67,7 +67,8 @@ _TAKEN: dict[str, str] = {
         f"{_VIEW} limit offset detail sort order timeout {_FILTERS}"
     ),
     r"/api/v0/tasks": f"{_VIEW} limit offset detail sort order timeout exclude_driver {_FILTERS}",
-    r"/api/v0/(tasks|actors)/summarize": f"{_VIEW} summary_by timeout {_FILTERS}",
+    r"/api/v0/tasks/summarize": f"{_VIEW} summary_by timeout {_FILTERS}",
+    r"/api/v0/actors/summarize": f"{_VIEW} timeout {_FILTERS}",
     r"/api/v0/tasks/timeline": f"{_VIEW} job_id download",
     r"/logs/.*": "node_id node_ip",
     r"/api/v0/logs": "node_id node_ip glob timeout",
