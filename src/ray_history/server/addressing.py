@@ -116,6 +116,8 @@ class Addressing:
     live: LiveView
     secure: bool = False
     """Cookies only over TLS."""
+    base_path: str = ""
+    """Cookies only below it: another server may stand beside this one."""
 
     async def clusters(self, request: Request) -> Response:
         viewer = viewer_of(request.scope)
@@ -193,7 +195,13 @@ class Addressing:
             ("owner_name", cluster.owner_name or ""),
         ):
             response.set_cookie(
-                name, value, max_age=COOKIE_AGE, path="/", secure=self.secure, httponly=True, samesite="lax"
+                name,
+                value,
+                max_age=COOKIE_AGE,
+                path=self.base_path or "/",
+                secure=self.secure,
+                httponly=True,
+                samesite="lax",
             )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ray_history import __version__
+from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
 from ray_history.history.tables import READING_FAILED, Tables, View
 
@@ -22,8 +25,10 @@ from .answers import ArchiveRefused, Refused
 from .asking import boolean, moment
 from .pages.errors import refusal_to
 from .sessions import OpenSession, Sessions
+from .through_ray import PATIENCE, is_through_ray
 
 Led = TypeVar("Led")
+_TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,10 @@ class SessionEndpoint:
         """False if nothing was sent, because the session's tables could not be read and are doubted."""
         response: Response
         try:
-            opened = await self.sessions.acquire(request.scope["ray_history.session"])
-        except ArchiveError as error:
-            response = await refusal_to(request, refused_by_archive(error))
+            opened = await self._opened(request.scope)
+        except (ArchiveError, Refused) as error:
+            refused = error if isinstance(error, Refused) else refused_by_archive(error)
+            response = await refusal_to(request, refused)
             await response(request.scope, request.receive, send)
             return True
         try:
@@ -103,16 +109,26 @@ class SessionEndpoint:
         finally:
             self.sessions.release(opened)
 
+    async def _opened(self, scope: Scope) -> OpenSession:
+        session: Session = scope["ray_history.session"]
+        try:
+            async with asyncio.timeout(PATIENCE if is_through_ray(scope) else None) as waiting:
+                return await self.sessions.acquire(session)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise Refused(503, "the session is still being opened; try again in some seconds") from None
+
     async def _response(self, request: Request, opened: OpenSession) -> Response:
-        tag = ""
         response: Response
+        tag, known = "", request.headers.get("if-none-match", "").strip()
         try:
             tag = _tag(request, opened, redact=self.redact)
-            if tag and tag in request.headers.get("if-none-match", ""):
-                return Response(status_code=304, headers={"ETag": tag})
+            if tag and _opaque(tag) in map(_opaque, _TAGS.findall(known)):
+                return _unchanged(tag)
             kept = self.answers.get(tag) if tag else None
             if kept is not None:
-                return kept
+                return _unchanged(tag) if known == "*" else kept
             view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
             response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
         except Refused as refused:
@@ -122,9 +138,20 @@ class SessionEndpoint:
         if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
             response.headers.setdefault("ETag", tag)
             response.headers.setdefault("Cache-Control", "no-cache")
+            if known == "*":  # anything that the client has will do, if there is an answer
+                return _unchanged(tag)
             if request.method == "GET":
                 self.answers.keep(tag, response)
         return response
+
+
+def _opaque(tag: str) -> str:
+    """A tag for the comparison that does not tell weak from strong."""
+    return tag.removeprefix("W/")
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:

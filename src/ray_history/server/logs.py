@@ -62,7 +62,7 @@ def _check_interval(text: str) -> None:
 
 
 def job_logs(asked: Asked) -> Response:
-    """What a submitted job's driver printed, all of it, as a JSON string."""
+    """What a submitted job's driver printed, all of it, as `logs` of a JSON object."""
     try:
         return StreamingResponse(_as_json(job_log(asked)), media_type=JSON)
     except Refused as refused:  # Ray says these two as plain text

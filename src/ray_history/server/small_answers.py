@@ -68,6 +68,7 @@ def cluster_id(asked: Asked) -> Response:
 
 
 def profiling_enabled(_: Asked) -> Response:
+    """That nothing can be profiled, with Ray's defaults."""
     return no_profiling()
 
 
@@ -86,8 +87,10 @@ def runtime_env_redaction(asked: Asked) -> Response:
 
 
 def grafana_health(_: Asked) -> Response:
-    """No Grafana: the frontend then hides its charts. It looks at `result` alone; a status of 500, which Ray gives,
-    would stand in the browser's console as a failure of ours."""
+    """No Grafana: the frontend then hides its charts.
+
+    It looks at `result` alone; a status of 500, which Ray gives, would stand in the browser's console as a failure.
+    """
     return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
 
 
