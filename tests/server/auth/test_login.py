@@ -238,3 +238,5 @@ def test_everything_works_below_a_base_path(tmp_path: Path, store: Store) -> Non
         assert server.get("/history/api/authentication_mode").status_code == 200
         back = server.post("/history/login", token=ADA, next="/elsewhere/on/this/host")
         assert back.headers["location"] == "/history/"
+        assert "Path=/history;" in back.headers["set-cookie"]
+        assert "Path=/history;" in server.post("/history/logout").headers["set-cookie"]
