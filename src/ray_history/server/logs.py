@@ -1,4 +1,7 @@
-"""Log files of a session: `/api/v0/logs/{file, stream}` and `/api/jobs/{id}/logs`; bytes pass unchanged."""
+"""Log files of a session: `/api/v0/logs/{file, stream}` and `/api/jobs/{id}/logs`.
+
+Bytes pass unchanged, except for secrets in files of Ray's own (see log_secrets.py).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from .handling import Asked, Handler
 from .log_following import follow
 from .log_listing import list_logs
 from .log_pieces import pieces, uncoloured
+from .log_secrets import without_secrets
 from .log_targets import Target, submission_file, target
 
 _DEFAULT_LINES = 1000
@@ -40,6 +44,8 @@ def send_log(asked: Asked) -> Response:
     if kind == "stream" and meant.grows and asked.open.ended_ns is None and asked.request.method == "GET":
         return follow(asked, meant, lines, headers, without_colours=without_colours)
     sent = pieces(asked, meant, lines)
+    if asked.redact:
+        sent = without_secrets(meant.file.name, sent)
     if without_colours:
         sent = uncoloured(sent)
     return StreamingResponse(sent, headers=headers, media_type="text/plain")
