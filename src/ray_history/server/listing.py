@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ray_history.history.rows import may_hold_secret, row
 
+from . import losses
 from .answers import JSON, Refused, growing_json, listed_json
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
@@ -169,7 +170,8 @@ def list_rows(asked: Asked, table: str) -> Response:
 
 def _envelope(asked: Asked, table: str, total: int, filtered: int) -> tuple[bytes, bytes]:
     """What stands before and after the rows."""
-    warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
+    nothing = None if table == "runtime_envs" else ""  # as Ray does
+    warning = msgspec.json.encode(losses.warning(asked, table) or nothing).decode()
     head = (
         '{"result": true, "msg": "", "data": {"result": {'
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['

@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
+from . import losses
 from .answers import Refused, streamed_json
 from .asking import Filter, filters, integer, one_of
 from .handling import Asked, Handler
@@ -65,7 +66,7 @@ def summarize_tasks(asked: Asked) -> Response:
         "total_actor_scheduled": creations,
         "summary_by": "lineage" if summary_by == "lineage" else "func_name",
     }
-    return _answer(asked, summary, totals, total, filtered, warnings)
+    return _answer(asked, "tasks", summary, totals, total, filtered, warnings)
 
 
 def summarize_actors(asked: Asked) -> Response:
@@ -90,7 +91,8 @@ def summarize_actors(asked: Asked) -> Response:
         """,
         values,
     )
-    return _answer(asked, _object(rows), {"total_actors": filtered, "summary_by": "class"}, total, filtered, [])
+    totals = {"total_actors": filtered, "summary_by": "class"}
+    return _answer(asked, "actors", _object(rows), totals, total, filtered, [])
 
 
 def _total(asked: Asked, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
@@ -189,6 +191,7 @@ def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
 
 def _answer(
     asked: Asked,
+    table: str,
     summary: Iterable[str],
     totals: Mapping[str, int | str],
     total: int,
@@ -200,7 +203,8 @@ def _answer(
         yield f'"num_filtered": {filtered}, "result": {{"node_id_to_summary": {{"cluster": {{"summary": '
         yield from summary
         yield f", {_json(totals)[1:]}}}}}, "
-        yield f'"partial_failure_warning": {_json(asked.warning)}, "warnings": {_json(warnings or None)}}}}}}}'
+        lost = losses.warning(asked, table)
+        yield f'"partial_failure_warning": {_json(lost)}, "warnings": {_json(warnings or None)}}}}}}}'
 
     return streamed_json(parts())
 
