@@ -23,7 +23,7 @@ from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.rows import row
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import LAST, Tables, View
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 
@@ -154,7 +154,9 @@ def _queries(archive: Path) -> None:
                 group by all
                 """
             ),
-            "one task by id": lambda: tables.rows(f"select {alone} from {tables.task(*one)} where task_id = ?", one),
+            "one task by id": lambda: tables.fetch_task(
+                *one, LAST, lambda rows: f"select {alone} from {rows} where task_id = ?", one
+            ),
             "states at a moment": lambda: tables.rows(f"select state, count(*) from {then} group by all"),
         }
         for name, ask in asked.items():

@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -160,16 +161,24 @@ def index(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
     from .index.ahead import index_ahead
     from .index.opening import Stop
 
-    if every == bool(names):
+    if every and names:
+        raise click.UsageError(f"--all means all sessions; leave it out, or leave out {' '.join(names)}")
+    if not every and not names:
         raise click.UsageError("say which sessions, as NAMESPACE/CLUSTER[/SESSION], or --all")
     store = indexer.store
     store.check()
     catalog = read_catalog(store)
     wanted = catalog.sessions if every else tuple(found for name in names for found in _named(store, catalog, name))
-    failed = 0
-    for outcome in index_ahead(indexer, dict.fromkeys(wanted), Stop()):
-        click.echo(_told(outcome))
-        failed += outcome.how == "failed"
+    done = failed = 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a CronJob ends it: what is begun is removed
+    try:
+        for outcome in index_ahead(indexer, dict.fromkeys(wanted), Stop()):
+            click.echo(_told(outcome))
+            done += 1
+            failed += outcome.how == "failed"
+    except KeyboardInterrupt:
+        click.echo(f"ray-history: stopped after {done} of {len(wanted)} sessions; what is done stays done", err=True)
+        sys.exit(1)
     if failed:
         journal.error("%d of %d sessions failed", failed, len(wanted))
         sys.exit(1)

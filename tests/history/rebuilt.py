@@ -87,14 +87,14 @@ def rebuild(
     memory: int = 1 << 30,
 ) -> Rebuilt:
     """Build in a new directory inside `place`, with the events cut into batches before the given positions, and into
-    segments before every other of them."""
+    segments before every other of them; without any there is only one, which stays in memory."""
     lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
     ends = [0, *sorted(set(cuts)), len(lines)]
     directory = Path(tempfile.mkdtemp(dir=place))
     with Builder(directory, Limits(memory, threads=1), base.directory if base else None) as builder:
         for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             _add(builder, lines[begin:end])
-            if number % 2 == 0:
+            if number % 2 == 0 and end < len(lines):
                 builder.merge()
         told = builder.work / "documents.jsonl"
         told.write_text("".join(json.dumps(document) + "\n" for document in documents))

@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ray_history.history.rows import row
 from ray_history.history.tables import View
 from tests.captured import captured
 from tests.history.rebuilt import (
@@ -258,6 +259,15 @@ def assert_found_one_by_one(built: Rebuilt) -> None:
             assert tables.rows(of.format(tables.task(one.upper(), view)), [one]) == tables.rows(
                 of.format(tables.source("tasks", view)), [one]
             )
+            assert_told_alone(built, one, view)
+
+
+def assert_told_alone(built: Rebuilt, task_id: str, view: View) -> None:
+    def asked(rows: str) -> str:
+        return f"select {row('tasks', detail=True, few=True)} from {rows} where task_id = ? order by attempt_number"
+
+    among_all = built.tables.rows(asked(built.tables.source("tasks", view)), [task_id])
+    assert built.tables.fetch_task(task_id, view, asked, [task_id]) == among_all
 
 
 def test_a_few_new_events_leave_the_old_rows_where_they_are(tmp_path: Path) -> None:
@@ -288,6 +298,20 @@ def test_a_task_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
     built = rebuild(tmp_path, [task(task_id(1))])
     assert built.tables.rows(f"from {built.tables.task(task_id(2))}") == []
     assert len(built.tables.rows(f"from {built.tables.task(task_id(1))}")) == 1
+    assert_told_alone(built, task_id(2), View())
+
+
+def test_a_task_alone_is_told_as_among_others_whatever_its_texts(tmp_path: Path) -> None:
+    odd = 'it\'s "odd"\\ \\u0041 \u0000\u2028\U0001f600\n' + "x" * 100_000
+    told = [task(task_id(n), taskName=odd, callSite=odd, requiredResources={odd: 1.0}) for n in (1, 2)]
+    ended = lifecycle(task_id(1), ("RUNNING", 1), ("FAILED", 2), error=("WORKER_DIED", odd))
+    strange = event("TASK_LIFECYCLE_EVENT", {"taskId": "İstanbul's ÄÖ", "taskAttempt": 0})
+    built = rebuild(tmp_path, [*told, ended, profile(task_id(1), span(odd, 1, 2)), strange])
+    ids = [one for (one,) in built.tables.rows("select distinct task_id from observed_tasks")]
+    assert len(ids) == 3
+    for one in ids:
+        for view in (View(), View(at=ns(1)), View(closed_at=ns(9))):
+            assert_told_alone(built, one, view)
 
 
 def test_what_a_profile_implied_is_taken_back_when_the_definition_comes(tmp_path: Path) -> None:

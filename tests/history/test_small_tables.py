@@ -633,6 +633,14 @@ def test_runtime_environments_are_as_polled(built: Built) -> None:
     assert built(documents=[polled("runtime_envs", seen)]).row("runtime_envs") == seen
 
 
+def test_a_runtime_environment_is_not_there_before_its_node(built: Built) -> None:
+    envs = [{"runtime_env": {}, "node_id": of} for of in (NODE, OTHER_NODE, "never told of", None)]
+    tables = built(node(), node(OTHER_NODE, at=9), documents=[polled("runtime_envs", *envs)])
+    assert len(tables.rows("runtime_envs")) == 4
+    then = tables.columns("runtime_envs", "node_id", View(at=ns(5)))
+    assert {of for (of,) in then} == {NODE, "never told of", None}
+
+
 def logged(event_id: str | None, timestamp: object, message: str = "m", **fields: Any) -> Event:
     body = {
         "event_id": event_id,

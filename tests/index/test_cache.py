@@ -7,6 +7,7 @@ import os
 import random
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -207,6 +208,28 @@ def test_a_damaged_generation_that_somebody_has_open_is_passed_over(cache: Cache
         assert entry.open() is None
         make(cache, KEY, label="new")
         assert label_of(entry) == "new"
+
+
+def test_a_generation_found_to_be_damaged_is_opened_by_nobody_and_left_to_those_who_read_it(cache: Cache) -> None:
+    entry = cache.entry(KEY)
+    with entry.make(build_of(label="old")) as opened:
+        assert opened.is_sound()
+        body = bytearray((opened.directory / "tasks.parquet").read_bytes())
+        body[len(body) // 2] ^= 1
+        (opened.directory / "tasks.parquet").write_bytes(body)
+        assert not opened.is_sound()
+        assert entry.open() is None
+        assert (opened.directory / "tasks.parquet").read_bytes() == body
+        with entry.make_unless(lambda _: True, build_of(label="new")):
+            assert label_of(entry) == "new"
+    cache.evict()
+    assert folders(cache) == ["2"]
+
+
+def test_a_generation_that_is_gone_is_not_sound(cache: Cache) -> None:
+    with cache.entry(KEY).make(build_of()) as opened:
+        shutil.rmtree(opened.directory)
+        assert not opened.is_sound()
 
 
 def settled(cache: Cache) -> bool:

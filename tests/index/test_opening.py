@@ -29,6 +29,7 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.history.engine import Cancelled
 from ray_history.history.segments import Counts
 from ray_history.history.tables import Tables
+from ray_history.index.ahead import index_ahead
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer, Progress, Stop
 from ray_history.index.shared import SharedIndex
@@ -305,6 +306,19 @@ def test_a_damaged_index_on_the_disk_is_fetched_again(local: Store, open_in: Ope
     counting = Counting(local)
     assert open_in(counting, "here")[0] == rows
     assert counting.event_files_read() == {}
+
+
+def test_building_ahead_looks_through_what_stands_on_the_disk(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
+    rows, opened = open_in(local, "here")
+    opened.close()
+    file = opened.directory / "tasks.parquet"
+    body = bytearray(file.read_bytes())
+    body[len(body) // 2] ^= 1
+    file.write_bytes(body)
+    indexer = Indexer(local, Cache(tmp_path / "here", LARGE))
+    assert [outcome.how for outcome in index_ahead(indexer, [session_of(local)], Stop())] == ["fetched"]
+    assert [outcome.how for outcome in index_ahead(indexer, [session_of(local)], Stop())] == ["up to date"]
+    assert open_in(local, "here")[0] == rows
 
 
 def test_a_base_on_the_disk_whose_bytes_changed_is_not_built_upon(local: Store, open_in: OpenIn) -> None:

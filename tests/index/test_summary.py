@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def session(archive: Store) -> Session:
     archive.delete_many([found.key for found in archive.list("history-index")])
     return read_catalog(archive).sessions[0]
+
+
+def archive_folder(archive: Store) -> Path:
+    return Path(archive.url.removeprefix("file://"))
 
 
 def standing(store: Store, session: Session) -> Summary | None:
@@ -73,6 +78,24 @@ def test_indexing_ahead_leaves_one(archive: Store, session: Session, tmp_path: P
     outcomes = list(index_ahead(Indexer(archive, Cache(tmp_path, 1 << 30)), [session], Stop()))
     assert [outcome.how for outcome in outcomes] == ["built"]
     assert standing(archive, session) is not None
+
+
+def test_an_answer_that_is_stored_again_unchanged_is_a_sign_of_life_all_the_same(
+    archive: Store, session: Session, tmp_path: Path
+) -> None:
+    indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
+    indexer.open(session).close()
+    indexer.summarize(session)
+    first = standing(archive, session)
+    assert first is not None
+    assert first.longest_silence == 600
+    (answer,) = [found for found in archive.list("cluster-history") if found.key.endswith("restful__timezone")]
+    for later, is_told in ((30, False), (300, True)):
+        moment = first.newest_file + later
+        os.utime(archive_folder(archive) / answer.key, (moment, moment))
+        indexer.summarize(session)
+        told = standing(archive, session)
+        assert told == (msgspec.structs.replace(first, newest_file=moment) if is_told else first)
 
 
 def test_one_that_tells_of_more_is_not_replaced_and_one_of_an_older_index_is(

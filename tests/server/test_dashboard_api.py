@@ -15,13 +15,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import actors, app, cluster_events, cluster_status, jobs, libraries, nodes, small_answers
+from ray_history.server import actors, app, cluster_events, cluster_status, jobs, libraries, nodes, serve, small_answers
 from ray_history.server.app import Choices
 from ray_history.server.redaction import HIDDEN, is_secret, redacted
 from tests.captured import captured, write_archive
@@ -35,7 +36,7 @@ DEAD_ACTOR = "2b9c3fc99d07c52063bfa5d504000000"
 SECRET = "hunter2-never-shown"
 OLD = 1_700_000_000
 
-MODULES = (actors, cluster_events, cluster_status, jobs, libraries, nodes, small_answers)
+MODULES = (actors, cluster_events, cluster_status, jobs, libraries, nodes, serve, small_answers)
 NOT_HERE = ("/api/grafana_health", "/api/prometheus_health")
 """Ray answers 500 when there is no Grafana; its frontend looks at `result` alone."""
 
@@ -91,6 +92,15 @@ def with_secrets(folder: Path) -> None:
     (folder / key).write_bytes(encode_events([msgspec.json.encode(event)]))
 
 
+def with_a_replaced_replica(folder: Path) -> None:
+    """One of Serve's replicas was polled as stopped."""
+    file = folder / "fetched_endpoints" / "restful__api__serve__applications"
+    body = msgspec.json.decode(file.read_bytes())
+    hello = body["applications"]["fixapp"]["deployments"]["Hello"]
+    hello["recent_dead_replicas"] = [hello["replicas"].pop() | {"state": "STOPPED"}]
+    file.write_bytes(msgspec.json.encode(body))
+
+
 ODD = [[], 3, "text", {"data": 3}, {"data": {"summary": [3, {"raylet": []}], "detail": {"now": "x", "workers": 1}}}]
 
 
@@ -111,6 +121,7 @@ ARCHIVES: dict[str, tuple[Generation, Callable[[Path], None]]] = {
     "polled-only": (Generation.C, without("logs", "node_events", "job_events")),
     "odd-answers": (Generation.C, with_odd_answers),
     "secretive": (Generation.C, with_secrets),
+    "replaced": (Generation.C, with_a_replaced_replica),
 }
 
 
@@ -309,6 +320,55 @@ def test_its_actors_and_jobs_are_closed_and_say_why(server: Served) -> None:
     assert activity["is_active"] == "INACTIVE"
 
 
+def test_its_applications_are_closed_in_the_words_of_serve(server: Served) -> None:
+    for cluster_address in ("/api/serve/applications/", "/api/serve/applications/?at=2026-11-16T00:00:00Z"):
+        details = ask(server, "whole", cluster_address).json
+        application = details["applications"]["fixapp"]
+        said = "The cluster was terminated. The application was RUNNING."
+        assert (application["status"], application["message"]) == ("UNHEALTHY", said)
+        for deployment in application["deployments"].values():
+            assert (deployment["status"], deployment["status_trigger"]) == ("UNHEALTHY", "UNSPECIFIED")
+            assert deployment["message"] == "The cluster was terminated. The deployment was HEALTHY."
+            assert [replica["state"] for replica in deployment["replicas"]] == ["STOPPED"]
+        assert [proxy["status"] for proxy in details["proxies"].values()] == ["UNHEALTHY"]
+        assert details["target_groups"] == []
+    assert ask(server, "whole", "/api/serve/applications/?raw=1").json["applications"]["fixapp"]["status"] == "RUNNING"
+
+
+def test_what_serve_calls_closed_is_in_its_own_words() -> None:
+    schema = pytest.importorskip("ray.serve.schema")
+    common = pytest.importorskip("ray.serve._private.common")
+    assert schema.ApplicationStatus("UNHEALTHY")
+    assert schema.ProxyStatus("UNHEALTHY")
+    assert common.DeploymentStatus("UNHEALTHY")
+    assert common.DeploymentStatusTrigger("UNSPECIFIED")
+    assert common.ReplicaState("STOPPED")
+
+
+@pytest.mark.parametrize("cluster", ["whole", "unpolled"])
+def test_its_status_has_no_nodes_and_tells_what_was_waited_for(server: Served, cluster: str) -> None:
+    text = ask(server, cluster, "/api/cluster_status?format=1").json["data"]["clusterStatus"]
+    nodes, resources = text.split("Resources\n")
+    assert "Active:\n (no active nodes)\n" in nodes
+    assert HEAD_NODE not in nodes
+    assert "{'CPU': 100.0}: 1+ pending tasks/actors" in resources
+    raw = ask(server, cluster, "/api/cluster_status?format=1&raw=1").json["data"]["clusterStatus"]
+    assert f" 1 node_{HEAD_NODE}\n" in raw
+    if cluster == "whole":
+        status = ask(server, cluster, "/api/cluster_status").json["data"]["clusterStatus"]
+        assert status["autoscalerReport"]["activeNodes"] == {}
+        assert status["loadMetricsReport"]["resourceDemand"] == [[{"CPU": 100.0}, 1]]
+        assert len(ask(server, cluster, "/api/cluster_status?raw=1").json["data"]["clusterStatus"]) > 5
+
+
+def test_an_older_ray_s_status_is_closed_too() -> None:
+    old = "Node status\n---\nHealthy:\n 1 head\n 2 small\nPending:\n a: small\nRecent failures:\n x: y\n\nResources"
+    closed = (
+        "Node status\n---\nHealthy:\n (no healthy nodes)\nPending:\n (no pending nodes)\nRecent failures:\n x: y\n\n"
+    )
+    assert cluster_status.without_nodes(old) == closed + "Resources"
+
+
 def test_raw_shows_it_as_it_was_last_seen(server: Served) -> None:
     summary = ask(server, "whole", "/nodes?raw=1").json["data"]["summary"]
     assert {node["raylet"]["state"] for node in summary} == {"ALIVE"}
@@ -333,6 +393,72 @@ def test_at_a_moment_only_what_had_happened_is_there(server: Served) -> None:
     assert ask(server, "whole", "/api/train/v2/runs/v1" + later).json == {"train_runs": []}
     (run,) = ask(server, "whole", "/api/train/v2/runs/v1?at=1794776220000").json["train_runs"]
     assert (run["status"], run["end_time_ns"]) == ("RUNNING", None)
+
+
+SERVE = "/api/serve/applications/?at="
+
+
+def test_at_a_moment_serve_has_what_was_deployed_by_then(server: Served) -> None:
+    details = captured().truth["serve_applications"]
+    began = details["controller_health_metrics"]["controller_start_time"]
+    deployed = details["applications"]["fixapp"]["last_deployed_time_s"]
+    replicas = [
+        replica["start_time_s"]
+        for deployment in details["applications"]["fixapp"]["deployments"].values()
+        for replica in deployment["replicas"]
+    ]
+    nothing = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
+    assert ask(server, "whole", f"{SERVE}{(began - 5) * 1000:.0f}").json == nothing
+    between = ask(server, "whole", f"{SERVE}{(deployed - 0.1) * 1000:.0f}").json
+    assert between["controller_info"] == details["controller_info"]
+    assert between["applications"] == {}
+    starting = ask(server, "whole", f"{SERVE}{(min(replicas) - 0.1) * 1000:.0f}").json["applications"]["fixapp"]
+    assert [deployment["replicas"] for deployment in starting["deployments"].values()] == [[], []]
+    later = ask(server, "whole", f"{SERVE}{(max(replicas) + 5) * 1000:.0f}").json
+    assert later["applications"] == details["applications"]
+    assert "controller_health_metrics" not in later
+
+
+def test_at_a_moment_a_replica_that_died_later_still_runs(server: Served) -> None:
+    application = ask(server, "replaced", f"{SERVE}1794776250000").json["applications"]["fixapp"]
+    hello = application["deployments"]["Hello"]
+    assert [(replica["replica_id"], replica["state"]) for replica in hello["replicas"]] == [("yvxeys1z", "RUNNING")]
+    assert hello["recent_dead_replicas"] == []
+    raw = ask(server, "replaced", "/api/serve/applications/?raw=1").json["applications"]["fixapp"]["deployments"][
+        "Hello"
+    ]
+    assert [replica["state"] for replica in raw["recent_dead_replicas"]] == ["STOPPED"]
+
+
+def test_at_a_moment_nodes_and_processes_show_nothing_of_a_later_poll(server: Served) -> None:
+    moment = 1794776200000
+    for node in ask(server, "whole", f"/nodes?at={moment}").json["data"]["summary"]:
+        assert node["now"] * 1000 == moment
+        assert (node["cpu"], node["mem"], node["raylet"]["numWorkers"]) == (0, [0, 0, 0, 0], 0)
+        assert node["hostname"] == "vm"
+        assert node["raylet"]["nodeManagerPort"] > 0
+    detail = ask(server, "whole", f"/nodes/{HEAD_NODE}?at={moment}").json["data"]["detail"]
+    last = ask(server, "whole", f"/nodes/{HEAD_NODE}").json["data"]["detail"]
+    assert 0 < len(detail["workers"]) < len(last["workers"])
+    assert all(worker["createTime"] * 1000 <= moment for worker in detail["workers"])
+    assert {worker["pid"] for worker in detail["workers"]} <= {worker["pid"] for worker in last["workers"]}
+    assert all(actor["processStats"] is None for actor in detail["actors"].values())
+
+
+def test_at_a_moment_the_resources_that_were_held_are_told(server: Served) -> None:
+    texts = ask(server, "whole", "/nodes?at=1794776170000").json["data"]["nodeLogicalResources"]
+    assert texts[HEAD_NODE].startswith("0.2/3.0 CPU\n")
+    assert texts[SIDE_NODE].startswith("0.1/3.0 CPU\n")
+
+
+def test_a_job_that_runs_at_a_moment_has_no_exit_code(server: Served) -> None:
+    for url in ("/api/v0/jobs?detail=1&limit=100", "/api/jobs/?"):
+        answer = ask(server, "whole", f"{url}&at=1794776170000")
+        rows = answer.rows if "v0" in url else answer.json
+        running = [row for row in rows if row["status"] == "RUNNING" and row["type"] == "SUBMISSION"]
+        assert running
+        assert {row["driver_exit_code"] for row in running} == {None}
+        assert {row["end_time"] for row in running} == {None}
 
 
 def test_the_cluster_status_of_a_moment_is_rebuilt(server: Served) -> None:
@@ -456,6 +582,13 @@ def test_health_and_metrics_are_answered_as_the_frontend_expects(server: Served)
         answer = ask(server, "whole", path)
         assert (answer.status, answer.json["result"]) == (200, False)
         assert "not kept" in str(answer.json["data"])
+
+
+@pytest.mark.parametrize("cluster", ["events-only", "odd-answers", "logs-only", "polled-only"])
+def test_a_version_can_always_be_compared_by_rays_clients(server: Served, cluster: str) -> None:
+    for url in ("/api/version", "/api/ray/version"):
+        told = ask(server, cluster, url).json["ray_version"]
+        assert Version(told) >= Version("2.0"), told
 
 
 def test_versions_and_times_are_known_without_polling(server: Served) -> None:

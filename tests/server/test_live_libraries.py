@@ -115,7 +115,7 @@ def test_the_application_is_told_with_its_replicas(lived: Lived) -> None:
     first, second = (look["serve"] for look in lived.looks)
     assert first["applications"]["greets"]["status"] == "RUNNING"
     assert len(first["applications"]["greets"]["deployments"]["Doubles"]["replicas"]) == 2
-    told = lived.server.get(f"{lived.base}/api/serve/applications/").json
+    told = lived.server.get(f"{lived.base}/api/serve/applications/?raw=1").json
     assert common(told, common(first, second)) == common(first, second)
 
 

@@ -78,6 +78,11 @@ def test_values_of_variables_stay_out_of_ray_s_own_files(server: Served, name: s
     assert not has_values(body)
 
 
+@pytest.mark.parametrize("name", [EXPORTED, AGENT])
+def test_they_stay_out_of_the_log_directory_too(server: Served, name: str) -> None:
+    assert server.get(f"{S}/logs/{name}").body == log(server, name, lines=-1)
+
+
 def test_an_operator_can_show_them(open_server: Served) -> None:
     assert log(open_server, EXPORTED, lines=-1) == captured().logs[HEAD, EXPORTED]
     assert log(open_server, AGENT, lines=-1) == captured().logs[HEAD, AGENT]

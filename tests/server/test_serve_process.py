@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import signal
 import ssl
 import sysconfig
@@ -77,6 +78,11 @@ def test_several_processes_answer_below_a_base_path(archive: Path, tmp_path: Pat
         for _ in range(6):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/history{S}/api/v0/nodes") as answer:
                 assert b'"total": 2' in answer.read()
+        told = set[str]()
+        for _ in range(6):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/history/metrics") as answer:
+                told |= set(re.findall(r'ray_history_requests_running\{worker="(\d+)"\} 1', answer.read().decode()))
+        assert 1 <= len(told) <= 2
 
 
 def test_it_speaks_https(archive: Path, tmp_path: Path) -> None:

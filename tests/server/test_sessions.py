@@ -16,6 +16,8 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.server import about
+from ray_history.server.handling import Asked
 from tests.captured import captured, write_archive
 from tests.server.serving import served
 
@@ -116,6 +118,95 @@ def test_a_session_that_ended_is_closed_and_can_be_seen_raw(store: Store, tmp_pa
         again = server.get(f"{S}/api/v0/actors", {"If-None-Match": answer.headers["etag"]})
         assert (again.status, again.body) == (304, b"")
         assert server.get(f"{S}/api/v0/actors?limit=1", {"If-None-Match": answer.headers["etag"]}).status == 200
+
+
+def damage(cache: Path, table: str = "tasks") -> list[Path]:
+    """Changes a few bytes in the middle of a table of every index in the cache, so that they keep their sizes."""
+    files = [file for file in cache.glob(f"*/*/{table}.parquet") if not (file.parent / "damaged").exists()]
+    for file in files:
+        body = bytearray(file.read_bytes())
+        for place in range(len(body) // 4, len(body) * 3 // 4, 97):
+            body[place] ^= 0xFF
+        file.write_bytes(body)
+    return files
+
+
+DETAILS = f"{S}/api/v0/tasks?limit=1000&detail=1"
+
+
+def test_an_index_that_became_damaged_is_made_anew_and_the_request_answered(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        whole = server.get(DETAILS + "&raw=1")
+        assert len(damage(tmp_path / "cache")) == 1
+        answer = server.get(DETAILS + "&raw=1&again")
+        assert (answer.status, answer.rows) == (200, whole.rows)
+
+
+def test_so_is_one_that_a_server_finds_when_it_starts(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        whole = server.get(DETAILS + "&raw=1")
+    damage(tmp_path / "cache")
+    with served(store, tmp_path / "cache") as server:
+        answer = server.get(DETAILS + "&raw=1")
+        assert (answer.status, answer.rows) == (200, whole.rows)
+
+
+def test_so_is_one_that_cannot_even_be_opened(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+    for file in (tmp_path / "cache").glob("*/*/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-8] + b"12345678")
+    with served(store, tmp_path / "cache") as server:
+        assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
+
+
+def test_many_who_read_a_damaged_index_at_the_same_time_all_get_the_right_answer(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server, ThreadPoolExecutor(12) as threads:
+        whole = server.get(DETAILS + "&raw=1")
+        damage(tmp_path / "cache")
+        answers = list(threads.map(lambda n: server.get(f"{DETAILS}&raw=1&n={n}"), range(24)))
+        assert {answer.status for answer in answers} == {200}
+        assert all(answer.rows == whole.rows for answer in answers)
+        assert server.sessions.opened_total == 2
+
+
+def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+    (documents,) = (tmp_path / "cache").glob("*/*/cluster_events.parquet")
+    body = bytearray(documents.read_bytes())
+    body[6] ^= 1
+    documents.write_bytes(body)
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+        deadline = time.monotonic() + 20
+        while server.sessions.opened_total < 2:
+            assert time.monotonic() < deadline
+            assert server.get(f"{S}/api/v0/nodes").status == 200
+            time.sleep(0.05)
+
+
+def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(asked: Asked) -> object:
+        return asked.tables.rows("select error('this is no fault of the files')")
+
+    monkeypatch.setattr(about, "account", failing)
+    with served(store, tmp_path / "cache") as server:
+        assert {server.get(f"{S}/_completeness").status for _ in range(5)} == {500}
+        assert server.sessions.opened_total == 2
+        assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
+
+
+def test_a_long_listing_breaks_off_at_damage_and_the_next_one_is_right(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        url = f"{S}/api/v0/tasks?limit=1000000&detail=1&raw=1"
+        whole = server.get(url)
+        damage(tmp_path / "cache")
+        with pytest.raises(http.client.IncompleteRead):
+            server.get(url + "&again")
+        assert server.get(url + "&again").rows == whole.rows
 
 
 def test_damage_is_said_in_the_answers(store: Store, tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from .layout import EndpointKey, EventFileKey, Generation, LogKey
 from .log_files import LogFiles
 from .stores import ObjectInfo, Store
 
+_BETWEEN_POLLS = 600.0
+"""Generation C stores polled answers again every 30 s, changed or not; a dashboard may be busy for a while."""
+_BETWEEN_HOURS = 5400.0
+"""Generations A, A' and B store events at the end of an hour; C without a poll, whenever there are some."""
+
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
@@ -40,6 +45,22 @@ class SessionFiles:
     def generations(self) -> frozenset[Generation]:
         """The layouts its event files were written in."""
         return frozenset(file.key.generation for file in self.event_files)
+
+    @property
+    def newest(self) -> float:
+        """When the last of its objects was stored, Unix seconds; 0 without any."""
+        stored = (
+            *(file.stored for file in self.event_files),
+            *self.endpoints.values(),
+            *(info for _, _, info in self.whole_logs),
+            *(info for _, info in self.tail_bundles),
+        )
+        return max((info.modified.timestamp() for info in stored), default=0.0)
+
+    @property
+    def longest_silence(self) -> float:
+        """Seconds for which KubeRay's collector may store nothing while its cluster lives."""
+        return _BETWEEN_POLLS if self.endpoints and self.generations <= {Generation.C} else _BETWEEN_HOURS
 
     @property
     def nodes(self) -> frozenset[str]:

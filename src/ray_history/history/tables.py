@@ -7,15 +7,19 @@ what was still open shall be shown as ended (None to show it as last observed).
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 
 from .building import define_words, observed_tasks
 from .closure import CLOSED
+from .kept_plans import KeptPlans
 from .parquet import in_parquet
 from .rows import repeated_secrets, shown_environments
 from .sql import query, query_at, text
@@ -23,6 +27,17 @@ from .sql import query, query_at, text
 _IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
 """Optimizers that take a quarter of the time of asking for one task, and find nothing to improve in our queries: few
 join anything, and none should say the same thing twice."""
+
+_SHOWN = """
+    * exclude (
+        is_internal, is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, told_name, actor_repr_name,
+        error, debugger
+    )
+"""
+"""Columns of tasks that are read by more than building upon them."""
+
+READING_FAILED = duckdb.Error
+"""What is raised when the tables cannot be read, for whatever reason."""
 
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
@@ -53,6 +68,13 @@ class View:
     at: int | None = None
     closed_at: int | None = None
 
+    @property
+    def end(self) -> int | None:
+        """The end that what is open gets; None if it stays open."""
+        return (
+            None if self.at is not None and self.closed_at is not None and self.at < self.closed_at else self.closed_at
+        )
+
 
 LAST = View()
 
@@ -81,8 +103,12 @@ class Tables:
         self._places = f"read_parquet({text(directory / 'task_places.parquet')})"
         define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
+        self._plans = KeptPlans(self._database)
+        self._columns: dict[str, str] = {}
         self._environments: Sequence[tuple[str, str]] | None = None
         self._clean: bool | None = None
+        self.is_doubtful = False
+        """Whether reading failed, so that the files may not be what was written."""
         self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
@@ -106,8 +132,41 @@ class Tables:
 
     def task(self, task_id: str, view: View = LAST) -> str:
         """SQL: some rows of tasks, among them all attempts of that one, in whatever case: quickly found."""
-        found = self.rows(f"select place from {self._places} where task = md5_number_lower(lower(?))", [task_id])
-        return self._tasks(f"({observed_tasks(self._directory, [place for (place,) in found])})", view)
+        return self._tasks(f"({self._observed_task(task_id)})", view)
+
+    def fetch_task(
+        self, task_id: str, view: View, asked: Callable[[str], str], parameters: Sequence[object] = ()
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a query over the attempts of one task: `asked` makes it, of SQL for their rows. Its parameters,
+        which are texts, come after those rows."""
+        if view.at is not None:  # nobody asks twice for the same moment: a plan for it is not worth keeping
+            return self.fetch(asked(self.task(task_id, view)), parameters)
+        columns = self._task_columns()
+        with self._heavy:
+            # A text, not a parameter: that is planned sooner.
+            is_it = f"task_id = {text(task_id)}"
+            found = self.rows(f"select {_SHOWN} from ({self._observed_task(task_id)}) where {is_it}")
+            told = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in found]).decode()
+            kind = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            given = f"(select attempt.* from (select unnest(?::varchar::json::struct({kind})[]) as attempt))"
+            return self._plans.rows(asked(self._tasks(given, view)), [told, *parameters])
+
+    def _observed_task(self, task_id: str) -> str:
+        """SQL: rows, among them all of one task."""
+        if not task_id.isascii():  # no id of Ray's; Python and DuckDB may differ in what its lower case is
+            return observed_tasks(self._directory)
+        # As building does it, md5_number_lower(lower(task_id)): planning that takes longer than doing it.
+        task = int.from_bytes(md5(task_id.lower().encode(), usedforsecurity=False).digest()[8:], "little")
+        found = self.rows(f"select place from {self._places} where task = {task}")
+        return observed_tasks(self._directory, [place for (place,) in found])
+
+    def _task_columns(self) -> dict[str, str]:
+        """Columns of tasks that can be shown, with their types."""
+        with self._defining:
+            if not self._columns:
+                told = self.rows(f"describe select {_SHOWN} from observed_tasks")
+                self._columns = {name: kind for name, kind, *_ in told}
+            return self._columns
 
     def task_counts(self, view: View = LAST) -> str | None:
         """SQL: how many tasks have the same name, type, state and job; None if they were not counted ahead."""
@@ -150,7 +209,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -162,7 +221,7 @@ class Tables:
     def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
         """The same, some at a time, as they are made; at least once, perhaps none. Who asks should go on soon: others
         wait."""
-        with self._heavy, self._database.cursor() as cursor:
+        with self._heavy, self._reading() as cursor:
             cursor.execute(sql, parameters)
             yield cursor.fetchmany(some)
             while rows := cursor.fetchmany(some):
@@ -170,24 +229,36 @@ class Tables:
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             cursor.execute(sql, parameters)
             while rows := cursor.fetchmany(4096):
                 yield rows
 
     def parquet(self, sql: str) -> Iterator[bytes]:
         """The rows of an answer of any size as a Parquet file, as fast as it is taken."""
-        with self._database.cursor() as cursor:
+        with self._reading() as cursor:
             yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
+        self._plans.close()
         self._database.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._database.cursor() as cursor:
+            try:
+                yield cursor
+            except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+                raise
+            except duckdb.Error:
+                self.is_doubtful = True
+                raise
 
 
 def _closed(table: str, rows: str, view: View) -> str:
-    if view.closed_at is None or (view.at is not None and view.at < view.closed_at):
+    if view.end is None:
         return f"(from {rows})"
-    return f"(select {CLOSED[table].format(end=view.closed_at)} from {rows})"
+    return f"(select {CLOSED[table].format(end=view.end)} from {rows})"
 
 
 def _tasks_at(listed: str, moment: int) -> str:

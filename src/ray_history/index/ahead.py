@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Collection, Iterator
@@ -15,6 +16,8 @@ from ray_history.history.engine import Cancelled
 from .cache import CacheUnusable
 from .manifest import Manifest
 from .opening import Indexer, Progress, Stop
+
+journal = logging.getLogger(__name__)
 
 _AT_ONCE = 4
 """Sessions on their way at the same time: while one is listed or fetched another is built."""
@@ -96,7 +99,7 @@ def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outc
         watch.report(session, progress)
 
     try:
-        with indexer.open(session, report, stop) as opened:
+        with indexer.open(session, report, stop, thoroughly=True) as opened:
             manifest = opened.manifest
             indexer.publish(session, opened)
         indexer.summarize(session)
@@ -104,5 +107,8 @@ def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outc
         return Outcome(session, "failed", error=str(error))
     except Cancelled:
         return Outcome(session, "failed", error="stopped")
+    except Exception as error:  # noqa: BLE001  # a mistake with one session must not cost the others
+        journal.exception("%s could not be indexed", session.name)
+        return Outcome(session, "failed", error=f"{type(error).__name__}: {error}")
     how = "built" if "making tables" in stages else "fetched" if "fetching the index" in stages else "up to date"
     return Outcome(session, how, manifest)

@@ -2,7 +2,7 @@
 
     <root>/evicting                 locked by whoever removes
     <root>/<entry>/building         locked by whoever builds this session's index
-    <root>/<entry>/<n>/             a generation: the files, manifest.json, used; unsynced, for a moment
+    <root>/<entry>/<n>/             a generation: the files, manifest.json, used; unsynced, for a moment; damaged
     <root>/<entry>/new-<pid>-<x>/   a generation being built
     <root>/<entry>/old-<x>/         a generation being removed
 
@@ -10,8 +10,10 @@ Invariants:
 * a numbered directory is complete: its files and manifest are written before it gets its number, by a rename. Syncing
   them takes longer than opening them, and goes on behind: until it is done there is a file `unsynced`, on which who
   syncs has a lock. Without that lock, after a crash, nobody knows what is on the disk: all is read before it is used;
-* it never changes, and goes away whole, by a rename too, under the exclusive lock of `used`. Who has it open holds that
-  lock shared, the builder from before the rename; the modification time of `used` says when that was last;
+* whoever finds that its files are not what was written leaves a file `damaged`: nobody opens it from then on. Those who
+  have it open may go on, and the next one is made beside it;
+* else it never changes, and it goes away whole, by a rename too, under the exclusive lock of `used`. Who has it open
+  holds that lock shared, the builder from before the rename; the modification time of `used` says when that was last;
 * only the holder of `building` makes `new-` directories. So whoever gets that lock may remove all it finds: their
   builders are dead. Locks are the kernel's (flock) and end with their process, however it ends;
 * a lock counts only if its file still stands at its path once the lock is had: lock files may be removed by holders;
@@ -44,7 +46,7 @@ from .manifest import MANIFEST, Damaged, Manifest, check, decode, encode
 journal = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[1-9][0-9]*")
-_UNSYNCED = "unsynced"
+_UNSYNCED, _DAMAGED = "unsynced", "damaged"
 _SHARED, _ALONE, _AT_ONCE = fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_NB
 
 
@@ -59,6 +61,17 @@ class Opened:
     directory: Path
     manifest: Manifest
     _lock: BinaryIO
+
+    def is_sound(self) -> bool:
+        """Read all of it: whether it is what was written. If not, nobody opens it again."""
+        try:
+            check(self.directory, self.manifest, deep=True)
+        except Damaged as damage:
+            journal.warning("an index in the cache is damaged: %s", damage)
+            with _explained(self.directory.parent.parent), suppress(FileNotFoundError):  # it may be gone altogether
+                (self.directory / _DAMAGED).touch()
+            return False
+        return True
 
     def close(self) -> None:
         if not self._lock.closed:
@@ -157,6 +170,8 @@ class Entry:
         return None
 
     def _check(self, generation: Path, manifest: Manifest) -> None:
+        if (generation / _DAMAGED).exists():
+            raise Damaged("its files are not what was written")
         unsynced = _hold(generation / _UNSYNCED, _ALONE | _AT_ONCE, create=False)
         if unsynced is None:
             check(generation, manifest)

@@ -4,6 +4,7 @@ Each line is {source, name, node_id, body}:
 * `endpoint`: a dashboard answer as polled, under the name it is stored by;
 * `log_event`: a line of `logs/events/event_*.log`, the cluster events;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
+* `log_head`: what the top of a log file says of the cluster, as {ray_version, ray_commit, cluster_id};
 * `ledger`: a collector's account of one node;
 * `node`: a node that the listing shows, with the number of its files.
 """
@@ -22,6 +23,8 @@ from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
+
+from .log_heads import read_head, with_heads
 
 _LONGEST_LINE = 8 << 20
 _LONGEST_ANSWER = 48 << 20
@@ -44,10 +47,11 @@ def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: 
         prefix = layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)
         jobs += [threads.submit(_ledger, store, info.key, problems) for info in store.list(prefix)]
         logs = files.logs(store)
+        listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
+        jobs += [threads.submit(_head, logs, log_file) for log_file in with_heads(listed)]
         jobs += [
             threads.submit(_lines, logs, log_file, source, problems)
-            for node in logs.nodes()
-            for log_file in logs.list(node)
+            for log_file in listed
             for source, pattern in _LOGS.items()
             if fnmatch.fnmatchcase(log_file.name, pattern) and log_file.size
         ]
@@ -92,6 +96,11 @@ def _ledger(store: Store, key: str, problems: list[str]) -> list[bytes]:
         return []
     node = key.rpartition("/")[2].removesuffix(".json")
     return [] if body is None else [_document("ledger", node, node, body)]
+
+
+def _head(logs: LogFiles, log_file: LogFile) -> list[bytes]:
+    said = read_head(logs, log_file)
+    return [_document("log_head", log_file.name, log_file.node, said)] if said else []
 
 
 def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:

@@ -3,7 +3,8 @@
 Invariants:
 * what is opened matches the archive's listing of that moment: the same event files and other sources, by size and etag;
 * an index that covers part of them is extended by the new files; anything else is built anew;
-* nothing is trusted: a damaged index, here or in the bucket, is thrown away and built again;
+* nothing is trusted: a damaged index, here or in the bucket, is thrown away and built again. What comes from the bucket
+  is compared with its digests; what stands in the cache when somebody doubts it, which reading all of it settles;
 * builds on one machine take turns batch by batch, so that a small session need not wait for the end of a large one, and
   the memory limit holds for all of them together;
 * an index that could not be published is still used: sharing it is a courtesy to the other servers.
@@ -31,13 +32,15 @@ from ray_history.history.building import Builder
 from ray_history.history.engine import Cancelled, Limits
 from ray_history.history.events import meaning
 from ray_history.history.segments import Unreadable
+from ray_history.history.tables import READING_FAILED
 
 from .cache import Cache, CacheUnusable, Entry, Opened
 from .documents import is_source_log, write_documents
-from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, check, describe
+from .log_heads import is_told_by_head
+from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, describe
 from .shared import SharedIndex
 from .sources import EventSource
-from .summary import Summaries, identify, make_summary
+from .summary import Summaries, identify, make_summary, renewed
 
 journal = logging.getLogger(__name__)
 
@@ -139,16 +142,18 @@ def list_sources(store: Store, session: Session) -> Sources:
         *(info for _, info in files.tail_bundles),
         *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
     ]
-    return Sources(files, tuple(_source(file.stored) for file in files.event_files), _digest(others))
+    # The top of a log never changes, however it grows: all that matters is whether it is there.
+    heads = [info.key for _, name, info in files.whole_logs if is_told_by_head(name)]
+    return Sources(files, tuple(_source(file.stored) for file in files.event_files), _digest(others, heads))
 
 
 def _source(info: ObjectInfo) -> SourceFile:
     return SourceFile(info.key, info.size, info.etag or "")
 
 
-def _digest(objects: Sequence[ObjectInfo]) -> str:
+def _digest(objects: Sequence[ObjectInfo], keys: Sequence[str]) -> str:
     told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for info in objects)
-    return hashlib.blake2b("".join([meaning(), *told]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("".join([meaning(), *told, *sorted(keys)]).encode(), digest_size=16).hexdigest()
 
 
 @dataclass
@@ -170,16 +175,17 @@ class Indexer:
         stop: Stop | None = None,
         *,
         share_later: bool = False,
+        thoroughly: bool = False,
     ) -> Opened:
         """The session's tables as of now; the caller closes them. With `share_later` they are there before they are in
-        the archive, too: that is left to `share_now`."""
+        the archive, too: that is left to `share_now`. `thoroughly` reads what stands in the cache before it is used."""
         stop = stop or Stop()
         report(Progress())
         sources = list_sources(self.store, session)
         entry = self.cache.entry(_key(session))
         opened = entry.open()
         if opened is not None:
-            if sources.covered_by(opened.manifest):
+            if sources.covered_by(opened.manifest) and (not thoroughly or opened.is_sound()):
                 return opened
             opened.close()
         opening = _Opening(self, session, sources, entry, report, stop, share_later)
@@ -223,9 +229,20 @@ class Indexer:
                 if standing is None or (
                     standing.index != identify(manifest) and standing.event_files <= len(manifest.sources)
                 ):
-                    self.summaries.write(session, make_summary(self.store, session, opened))
+                    self._write_summary(session, opened)
+                elif (newer := renewed(self.store, session, standing)) is not None:
+                    self.summaries.write(session, newer)
         except (ArchiveError, CacheUnusable) as error:
             journal.warning("there is no summary of %s: %s", session.name, error)
+
+    def _write_summary(self, session: Session, opened: Opened) -> None:
+        try:
+            summary = make_summary(self.store, session, opened)
+        except READING_FAILED:
+            if opened.is_sound():
+                raise
+            return  # whoever opens it next builds it anew
+        self.summaries.write(session, summary)
 
 
 def _key(session: Session) -> str:
@@ -281,7 +298,7 @@ class _Opening:
 
     def _build_upon_what_there_is(self, directory: Path, shared: SharedIndex, standing: Manifest | None) -> Manifest:
         with _closing(self.entry.open()) as mine:
-            if mine is not None and self.sources.extends(mine.manifest) and _is_sound(mine):
+            if mine is not None and self.sources.extends(mine.manifest) and mine.is_sound():
                 return self._build(directory, mine.directory, mine.manifest)
         if standing is not None and self.sources.extends(standing):
             base = directory / "base"
@@ -369,15 +386,6 @@ class _Opening:
         self.stop.check()
         self.progress = replace(self.progress, **news)  # type: ignore[arg-type]
         self.report(self.progress)
-
-
-def _is_sound(opened: Opened) -> bool:
-    try:
-        check(opened.directory, opened.manifest, deep=True)
-    except Damaged as damage:
-        journal.warning("an index in the cache is damaged, left unused: %s", damage)
-        return False
-    return True
 
 
 def _discard(shared: SharedIndex) -> None:

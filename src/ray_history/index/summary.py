@@ -30,6 +30,8 @@ from .manifest import Manifest
 journal = logging.getLogger(__name__)
 
 VERSION = 1
+_LATER = 120.0
+"""Seconds after which a newer sign of life is worth another object."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -71,7 +73,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Which index it tells of."""
     event_files: int
     newest_file: float
-    """When the newest event file was stored, Unix seconds; 0 without any."""
+    """When the newest of its objects was stored, Unix seconds; 0 without any."""
+    longest_silence: float = 600.0
+    """Seconds after which it counts as over, if its collectors keep no ledgers."""
     facts: dict[str, str | int | float | None]
     tasks: dict[str, int]
     """Attempts, by state."""
@@ -154,13 +158,14 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
         told = summarize(tables)
     finally:
         tables.close()
-    files = list_session(store, session).event_files
+    files = list_session(store, session)
     return msgspec.convert(
         {
             "version": VERSION,
             "index": identify(manifest),
             "event_files": len(manifest.sources),
-            "newest_file": max((file.stored.modified.timestamp() for file in files), default=0.0),
+            "newest_file": files.newest,
+            "longest_silence": files.longest_silence,
             "facts": {name: value for name, value in manifest.facts.items() if _is_plain(value)},
             "problem_count": manifest.problem_count,
             "problem": manifest.problems[0][:500] if manifest.problems else "",
@@ -168,6 +173,15 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
         },
         Summary,
     )
+
+
+def renewed(store: Store, session: Session, standing: Summary) -> Summary | None:
+    """The summary with a newer sign of life: KubeRay's collector stores answers anew that have not changed, which makes
+    no other index. None if there is no newer one, or ledgers tell more."""
+    if standing.facts.get("alive_until") or standing.facts.get("ended") == "graceful":
+        return None
+    newest = list_session(store, session).newest
+    return msgspec.structs.replace(standing, newest_file=newest) if newest > standing.newest_file + _LATER else None
 
 
 def _is_plain(value: object) -> bool:

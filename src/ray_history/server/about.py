@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
@@ -13,13 +14,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError
 from ray_history.history.events import KNOWN_TYPES
 
 from .answers import plain_json
 from .ending import until_ending
-from .handling import Asked, Handler
+from .handling import Asked, Handler, refused_by_archive
 from .sessions import Sessions
 from .sources import sources, unknown
+
+journal = logging.getLogger(__name__)
 
 _STEP = 0.25
 
@@ -48,20 +52,36 @@ class Status:
 
     async def _events(self, session: Session, note: str) -> AsyncIterator[bytes]:
         last: dict[str, Any] = {}
-        while not last.get("ready"):
-            told = self._told(session, note)
-            if told["stage"] == "closed" and last:  # it failed: the next request says why
-                told["stage"] = "failed"
-            if told != last:
-                yield b"data: " + msgspec.json.encode(told) + b"\n\n"
-            if told["stage"] == "failed":
-                return
-            last = told
-            await asyncio.sleep(_STEP)
+        opening = asyncio.ensure_future(self._open(session))
+        try:
+            while not last.get("ready"):
+                told = self._told(session, note)
+                if opening.done():
+                    reason = opening.result()
+                    told |= {"stage": "failed", "reason": reason} if reason else {"stage": "ready", "ready": True}
+                if told != last:
+                    yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+                if told["stage"] == "failed":
+                    return
+                last = told
+                await asyncio.wait({opening}, timeout=_STEP)
+        finally:
+            opening.cancel()
+
+    async def _open(self, session: Session) -> str:
+        """Why it could not be opened; nothing once it is open."""
+        try:
+            self._sessions.release(await self._sessions.acquire(session))
+        except ArchiveError as error:
+            return refused_by_archive(error).message
+        except Exception as error:  # noqa: BLE001  # whoever listens is told, whatever it is
+            journal.error("%s cannot be opened", session.name, exc_info=error)
+            return "the server made a mistake; its log says more"
+        return ""
 
 
 def completeness(asked: Asked) -> Response:
-    """`_completeness`."""
+    """What collectors received and stored, what Ray dropped, nodes without files, what could not be read."""
     return plain_json(account(asked))
 
 

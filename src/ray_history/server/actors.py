@@ -1,7 +1,7 @@
 """Actors as the dashboard shows them: `/logical/actors` and `/logical/actors/{id}`.
 
 What an actor is and how it ended stands in the tables. What its process used (memory, CPU, GPUs, the figures of its
-core worker) is known only from polling, for workers that were alive at the last poll.
+core worker) is known only from polling, for workers that were alive at the last poll, and at no moment before that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ray_history.archive.layout import endpoint_name
 
 from .answers import enveloped
 from .handling import Asked, Handler
-from .polled import google_style, object_of, objects_of, polled_data
+from .polled import amounts_of, google_style, is_later, object_of, objects_of, polled_data
 from .redaction import shown
 
 _NIL = "f" * 56
@@ -85,7 +85,7 @@ def _actor(row: tuple[Any, ...], node: NodeUsage) -> dict[str, Any]:
         "reprName": repr_name,
         "labelSelector": msgspec.json.decode(label_selector),
         "exitDetail": exit_detail or "-",
-        "requiredResources": original_resources(msgspec.json.decode(resources)),
+        "requiredResources": original_resources(amounts_of(msgspec.json.decode(resources))),
     }
     if call_site is not None:
         actor["callSite"] = call_site
@@ -97,8 +97,8 @@ def _actor(row: tuple[Any, ...], node: NodeUsage) -> dict[str, Any]:
     actor |= {name: told[name] for name in _TIMES if _is_same_moment(actor[name], told.get(name))}
     figures = node.core_workers.get(worker_id, {})
     actor |= figures
-    process = node.processes.get(figures.get("pid"))
-    gpus = [gpu for gpu in node.gpus if process and figures.get("pid") in _pids(gpu)]
+    process = node.processes.get(str(figures.get("pid")))
+    gpus = [gpu for gpu in node.gpus if process and str(figures.get("pid")) in _pids(gpu)]
     return actor | {"gpus": gpus, "processStats": process, "mem": node.mem, "tpus": []}
 
 
@@ -107,7 +107,7 @@ def _is_same_moment(ours: float, told: Any) -> bool:
     return isinstance(told, int | float) and bool(ours) and abs(told - ours) < _APART_MS
 
 
-def original_resources(resources: dict[str, Any]) -> dict[str, Any]:
+def original_resources(resources: dict[str, float]) -> dict[str, float]:
     """Resources as they were asked for: inside a placement group Ray calls `CPU` `CPU_group_0_<id>`."""
     original = {}
     for name, amount in resources.items():
@@ -128,8 +128,8 @@ class NodeUsage:
 
     core_workers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By worker id."""
-    processes: dict[Any, dict[str, Any]] = field(default_factory=dict)
-    """By process id."""
+    processes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By process id, as text: it may be anything."""
     actors: dict[str, dict[str, Any]] = field(default_factory=dict)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     mem: list[Any] = field(default_factory=list)
@@ -142,9 +142,8 @@ def polled_usage(asked: Asked, nodes: Iterable[str]) -> dict[str, NodeUsage]:
         return {}
     summaries = polled_summaries(polled_data(asked, "/nodes?view=summary"))
     details = polled_details(asked, wanted)
-    return {
-        node_id: _usage(details.get(node_id) or summaries[node_id]) for node_id in wanted & (summaries | details).keys()
-    }
+    found = {node_id: details.get(node_id) or summaries[node_id] for node_id in wanted & (summaries | details).keys()}
+    return {node_id: _usage(node) for node_id, node in found.items() if not is_later(asked, node.get("now"), 1e9)}
 
 
 def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -187,13 +186,13 @@ def _usage(node: dict[str, Any]) -> NodeUsage:
         figures += objects_of(worker.get("coreWorkerStats"))
         # What Ray adds to a process when it lists the workers of a node.
         added = ("coreWorkerStats", "language", "jobId")
-        usage.processes[worker.get("pid")] = {key: value for key, value in worker.items() if key not in added}
+        usage.processes[str(worker.get("pid"))] = {key: value for key, value in worker.items() if key not in added}
     usage.core_workers.update({str(of_worker.get("workerId")): of_worker for of_worker in figures})
     return usage
 
 
-def _pids(gpu: dict[str, Any]) -> set[Any]:
-    return {process.get("pid") for process in objects_of(gpu.get("processesPids"))}
+def _pids(gpu: dict[str, Any]) -> set[str]:
+    return {str(process.get("pid")) for process in objects_of(gpu.get("processesPids"))}
 
 
 HANDLERS: dict[str, Handler] = {"/logical/actors": list_actors, "/logical/actors/{actor_id}": get_actor}

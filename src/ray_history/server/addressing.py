@@ -49,17 +49,17 @@ class SessionCatalog:
 
     async def read(self, viewer: Viewer) -> Catalog:
         """All that there is for them."""
-        return await self._seen(viewer, await run_in_threadpool(self.everything))
+        return await self._seen(viewer, await self._listing())
 
     async def find(self, viewer: Viewer, namespace: str, cluster: str, session: str) -> Session:
         what = f"{namespace}/{cluster}/{session}"
         if not await viewer.sees(namespace, cluster):  # asked before looking: it takes as long when there is nothing
             raise Hidden(_missing(what))
-        return _first((await run_in_threadpool(self.everything)).find(namespace, cluster, session), what)
+        return _first((await self._listing()).find(namespace, cluster, session), what)
 
     async def find_owned(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
         """By the owner of the cluster: a RayJob or RayService."""
-        catalog = (await run_in_threadpool(self.everything)).find(namespace, None, None)
+        catalog = (await self._listing()).find(namespace, None, None)
         owned = tuple(
             entry
             for entry in catalog.sessions
@@ -77,13 +77,21 @@ class SessionCatalog:
         seen = await viewer.seen(entry.cluster for entry in catalog.sessions)
         return Catalog(tuple(entry for entry in catalog.sessions if entry.cluster in seen))
 
+    async def _listing(self) -> Catalog:
+        if self._is_fresh():  # every request comes by here: most need no thread
+            return self._catalog
+        return await run_in_threadpool(self.everything)
+
     def everything(self) -> Catalog:
         """For the server's own work, whoever looks."""
         with self._lock:
-            if time.monotonic() - self._listed > self._fresh_for:
+            if not self._is_fresh():
                 self._catalog = read_catalog(self._store)
                 self._listed = time.monotonic()
             return self._catalog
+
+    def _is_fresh(self) -> bool:
+        return time.monotonic() - self._listed <= self._fresh_for
 
     def known(self) -> Catalog:
         """What the last listing found, without another."""
@@ -108,6 +116,8 @@ class Addressing:
     live: LiveView
     secure: bool = False
     """Cookies only over TLS."""
+    base_path: str = ""
+    """Cookies only below it: another server may stand beside this one."""
 
     async def clusters(self, request: Request) -> Response:
         viewer = viewer_of(request.scope)
@@ -185,7 +195,13 @@ class Addressing:
             ("owner_name", cluster.owner_name or ""),
         ):
             response.set_cookie(
-                name, value, max_age=COOKIE_AGE, path="/", secure=self.secure, httponly=True, samesite="lax"
+                name,
+                value,
+                max_age=COOKIE_AGE,
+                path=self.base_path or "/",
+                secure=self.secure,
+                httponly=True,
+                samesite="lax",
             )
 
 

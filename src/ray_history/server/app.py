@@ -35,8 +35,10 @@ from . import (
     jobs,
     libraries,
     listing,
+    log_folder,
     logs,
     nodes,
+    serve,
     small_answers,
     summaries,
     timeline,
@@ -79,12 +81,14 @@ HANDLERS: dict[str, Handler] = {
     **timeline.HANDLERS,
     **listing.HANDLERS,
     **logs.HANDLERS,
+    **log_folder.HANDLERS,
     **nodes.HANDLERS,
     **actors.HANDLERS,
     **jobs.HANDLERS,
     **cluster_events.HANDLERS,
     **cluster_status.HANDLERS,
     **libraries.HANDLERS,
+    **serve.HANDLERS,
     **small_answers.HANDLERS,
     **about.HANDLERS,
     **digest.HANDLERS,
@@ -105,6 +109,8 @@ class Choices:
     fleet: Fleet = field(default_factory=Fleet)
     index_ahead: int = 0
     """How many of the newest sessions are indexed before anybody asks."""
+    worker: str = ""
+    """Which process of the server this is, if there are several."""
 
 
 def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
@@ -115,7 +121,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     shown = live_page(frontends, catalog)
     heads = Router(live_routes(fleet.heads, frontends, shown, redact=choices.redact)) if fleet.heads else None
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
-    addressing = Addressing(catalog, live, choices.secure_cookies)
+    addressing = Addressing(catalog, live, choices.secure_cookies, choices.base_path)
     below = [*dashboard.routes, *(heads.routes if heads else ())]
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +155,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     ahead = IndexAhead(indexer, addressing.catalog, known, choices.index_ahead, is_idle)
 
     async def counted(_: Request) -> Response:
-        return await run_in_threadpool(metrics, plumbing, sessions, fleet)
+        return await run_in_threadpool(metrics, plumbing, sessions, fleet, choices.worker)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
@@ -167,6 +173,8 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
         Route(PREFIX + "/{name}", static_file),
+        # A Ray that shows a session as its own asks below that for what the bar needs.
+        Route("/s/{namespace}/{cluster}/{session}" + PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
         Route("/", Front(home, by_cookie)),
         Route("/clusters", addressing.clusters),
@@ -256,7 +264,7 @@ async def _alive(_: Request) -> Response:
 
 
 async def _described(request: Request) -> Response:
-    return plain_json(document(HANDLERS.items(), str(request.url).removesuffix("/openapi.json")))
+    return plain_json(document(HANDLERS.items(), str(request.url.replace(query="")).removesuffix("/openapi.json")))
 
 
 async def _with_slash(request: Request) -> Response:

@@ -1,7 +1,9 @@
 """`/api/cluster_status`: the autoscaler's report, as polled or, for other moments, rebuilt from the tables.
 
 Rebuilt, a node is active when tasks or actors held resources on it, and demands are what waited for resources. What the
-autoscaler alone knew (pending nodes, `request_resources`) stays unknown, and the text says so.
+autoscaler alone knew (pending nodes, `request_resources`) stays unknown, and the text says so. Once the cluster has
+ended it has no nodes; what was in use and what was waited for stands there as the last report told it: that is what
+people look for.
 """
 
 from __future__ import annotations
@@ -15,20 +17,17 @@ from starlette.responses import Response
 
 from ray_history.history.tables import View
 
-from .actors import original_resources
 from .answers import enveloped
 from .handling import Asked, Handler
+from .holding import Amounts, held_resources, resources_of
 from .nodes import human_bytes
-from .polled import polled_answer
+from .polled import amounts_of, object_of, polled_answer
 from .redaction import shown
 
 _UNKNOWN = " (unavailable in history server)"
 _EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
 _MOST_FAILURES = 20
-_HOLDING = "'RUNNING', 'RUNNING_IN_RAY_GET', 'RUNNING_IN_RAY_WAIT'"
 _WAITING = "'PENDING_ARGS_AVAIL', 'PENDING_NODE_ASSIGNMENT', 'PENDING_OBJ_STORE_MEM_AVAIL', 'PENDING_ARGS_FETCH'"
-
-Amounts = dict[str, float]
 
 
 def cluster_status(asked: Asked) -> Response:
@@ -43,13 +42,15 @@ def cluster_status(asked: Asked) -> Response:
             if as_text
             else {"autoscalingStatus": None, "autoscalingError": None, "clusterStatus": None}
         )
+    if asked.view.end is not None:
+        data = _closed(data)
     return enveloped(shown(asked, data), "Got formatted cluster status." if as_text else "Got cluster status.")
 
 
 def status_text(asked: Asked) -> str:
     """The report as of the moment that is shown, in the autoscaler's words."""
     observed = View(asked.view.at)  # closed, a session has nothing that runs or waits
-    used = _used(asked, observed)
+    used = held_resources(asked, observed)
     active: Counter[str] = Counter()
     idle: Counter[str] = Counter()
     total: Amounts = defaultdict(float)
@@ -59,14 +60,14 @@ def status_text(asked: Asked) -> str:
         f"select node_id, state, resources_total, labels, node_ip, instance_id, death_reason from {nodes} "
         "order by end_ns desc nulls last, node_id"
     ):
-        group = msgspec.json.decode(labels).get("ray.io/node-group") or f"node_{node_id}"
+        group = str(object_of(msgspec.json.decode(labels)).get("ray.io/node-group") or f"node_{node_id}")
         if state == "DEAD":
             if reason not in _EXPECTED_DEATHS:
                 place = f"instance_id: {instance_id}" if instance_id else f"ip: {ip}"
                 failures.append(f" {group}: NodeTerminated ({place})")
             continue
         (active if used.get(node_id) else idle)[group] += 1
-        for name, amount in msgspec.json.decode(resources).items():
+        for name, amount in amounts_of(msgspec.json.decode(resources)).items():
             total[name] += amount
     in_use: Amounts = defaultdict(float)
     for amounts in used.values():
@@ -101,21 +102,35 @@ def status_text(asked: Asked) -> str:
     )
 
 
-def _used(asked: Asked, view: View) -> dict[str, Amounts]:
-    """By node: the resources that running tasks and living actors held."""
-    tasks, actors = asked.tables.source("tasks", view), asked.tables.source("actors", view)
-    rows = asked.tables.fetch(
-        f"""select node_id, required_resources::varchar, count(*) from (
-            select node_id, required_resources from {tasks} where state in ({_HOLDING}) and type = 'NORMAL_TASK'
-            union all
-            select node_id, required_resources from {actors} where state = 'ALIVE'
-        ) where node_id is not null group by all"""
-    )
-    used: dict[str, Amounts] = defaultdict(lambda: defaultdict(float))
-    for node_id, resources, count in rows:
-        for name, amount in _resources(resources).items():
-            used[node_id][name] += amount * count
-    return used
+_NODES = {"Healthy": "healthy", "Active": "active", "Idle": "idle", "Pending": "pending"}
+"""Lists of nodes that there are, by their headings; `Healthy` is an older Ray's word for the first two."""
+_NO_NODES: dict[str, Any] = {"activeNodes": {}, "idleNodes": {}, "pendingNodes": [], "pendingLaunches": {}}
+
+
+def _closed(data: dict[str, Any]) -> dict[str, Any]:
+    """A report without nodes, as text or as JSON."""
+    status = data.get("clusterStatus")
+    if isinstance(status, str):
+        return data | {"clusterStatus": without_nodes(status)}
+    if isinstance(status, dict):
+        report = object_of(status.get("autoscalerReport"))
+        none = {name: empty for name, empty in _NO_NODES.items() if report.get(name)}
+        return data | {"clusterStatus": status | {"autoscalerReport": report | none}}
+    return data
+
+
+def without_nodes(text: str) -> str:
+    """The autoscaler's text with none in its lists of nodes that there are."""
+    lines: list[str] = []
+    is_left_out = False
+    for line in text.split("\n"):
+        heading = line.removesuffix(":")
+        if not line.startswith(" "):
+            is_left_out = line.endswith(":") and heading in _NODES
+            lines += [line, f" (no {_NODES[heading]} nodes)"] if is_left_out else [line]
+        elif not is_left_out:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _demands(asked: Asked, view: View) -> list[str]:
@@ -130,14 +145,10 @@ def _demands(asked: Asked, view: View) -> list[str]:
     )
     wanted: Counter[str] = Counter()
     for resources, count in rows:
-        shape = {name: round(float(amount), 4) for name, amount in sorted(_resources(resources).items())}
+        shape = {name: round(amount, 4) for name, amount in sorted(resources_of(resources).items())}
         if shape:
             wanted[str(shape)] += count
     return [f" {shape}: {count}+ pending tasks/actors" for shape, count in wanted.most_common()]
-
-
-def _resources(text: str | None) -> dict[str, Any]:
-    return original_resources(msgspec.json.decode(text or "{}"))
 
 
 def _usage(used: Amounts, total: Amounts) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,15 +18,17 @@ from starlette.types import Receive, Scope, Send
 from ray_history import __version__
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View
 
 from .answer_cache import AnswerCache
 from .answers import ArchiveRefused, Refused
 from .asking import boolean, moment
 from .pages.errors import refusal_to
 from .sessions import OpenSession, Sessions
+from .through_ray import PATIENCE, is_through_ray
 
 Led = TypeVar("Led")
+_TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def both_ways(routes: Iterable[tuple[str, Led]]) -> Iterable[tuple[str, Led]]:
 
 @dataclass(eq=False)
 class SessionEndpoint:
-    """Runs a handler in a thread, on a session that stays open until the last byte is sent."""
+    """Runs a handler in a thread, on a session that stays open until the last byte is sent. A session that cannot be
+    read is acquired once more: if its index is damaged, it then is another one."""
 
     sessions: Sessions
     handler: Handler
@@ -70,41 +75,75 @@ class SessionEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        session: Session = scope["ray_history.session"]
-        response: Response
-        tag = ""
-        try:
-            opened = await self.sessions.acquire(session)
-        except ArchiveError as error:
-            response = await refusal_to(request, refused_by_archive(error))
-            await response(scope, receive, send)
+        if await self._answered(request, send):
             return
+        await self._answered(request, send, again=True)
+
+    async def _answered(self, request: Request, send: Send, *, again: bool = False) -> bool:
+        """False if nothing was sent, because the session's tables could not be read and are doubted."""
+        response: Response
+        try:
+            opened = await self._opened(request.scope)
+        except (ArchiveError, Refused) as error:
+            refused = error if isinstance(error, Refused) else refused_by_archive(error)
+            response = await refusal_to(request, refused)
+            await response(request.scope, request.receive, send)
+            return True
         try:
             try:
-                tag = _tag(request, opened, redact=self.redact)
-                if tag and tag in request.headers.get("if-none-match", ""):
-                    await Response(status_code=304, headers={"ETag": tag})(scope, receive, send)
-                    return
-                kept = self.answers.get(tag) if tag else None
-                if kept is not None:
-                    await kept(scope, receive, send)
-                    return
-                view = opened.view(
-                    moment(request.query_params), raw=boolean(request.query_params, "raw", default=False)
-                )
-                response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
-            except Refused as refused:
-                response = await refusal_to(request, refused)
-            except ArchiveError as error:
-                response = await refusal_to(request, refused_by_archive(error))
-            if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
-                response.headers.setdefault("ETag", tag)
-                response.headers.setdefault("Cache-Control", "no-cache")
-                if request.method == "GET":
-                    self.answers.keep(tag, response)
-            await response(scope, receive, send)
+                response = await self._response(request, opened)
+            except READING_FAILED:
+                if again or not opened.is_doubtful:
+                    raise
+                return False
+            await response(request.scope, request.receive, send)
+            return True
         finally:
             self.sessions.release(opened)
+
+    async def _opened(self, scope: Scope) -> OpenSession:
+        session: Session = scope["ray_history.session"]
+        try:
+            async with asyncio.timeout(PATIENCE if is_through_ray(scope) else None) as waiting:
+                return await self.sessions.acquire(session)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise Refused(503, "the session is still being opened; try again in some seconds") from None
+
+    async def _response(self, request: Request, opened: OpenSession) -> Response:
+        response: Response
+        tag, known = "", request.headers.get("if-none-match", "").strip()
+        try:
+            tag = _tag(request, opened, redact=self.redact)
+            if tag and _opaque(tag) in map(_opaque, _TAGS.findall(known)):
+                return _unchanged(tag)
+            kept = self.answers.get(tag) if tag else None
+            if kept is not None:
+                return _unchanged(tag) if known == "*" else kept
+            view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
+            response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
+        except Refused as refused:
+            response = await refusal_to(request, refused)
+        except ArchiveError as error:
+            response = await refusal_to(request, refused_by_archive(error))
+        if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
+            response.headers.setdefault("ETag", tag)
+            response.headers.setdefault("Cache-Control", "no-cache")
+            if known == "*":  # anything that the client has will do, if there is an answer
+                return _unchanged(tag)
+            if request.method == "GET":
+                self.answers.keep(tag, response)
+        return response
+
+
+def _opaque(tag: str) -> str:
+    """A tag for the comparison that does not tell weak from strong."""
+    return tag.removeprefix("W/")
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
@@ -118,6 +157,7 @@ def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
             opened.opened.manifest.other_sources,
             *(file.digest for file in opened.opened.manifest.files),
             str(opened.ended_ns),
+            str(opened.doubts),
             str(redact),
             request.url.path,
             request.url.query,

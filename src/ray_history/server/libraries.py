@@ -1,4 +1,4 @@
-"""Ray's libraries: Serve, Data and Train.
+"""Ray's libraries Data and Train.
 
 An answer that was polled is given as it was. Where nobody polled, Data and Train are rebuilt from Ray's export files as
 far as these go; else comes the shape that Ray answers when there is nothing to tell.
@@ -16,37 +16,11 @@ from starlette.responses import Response
 
 from ray_history.history.closure import REASON
 
-from .answers import Refused, note_value, plain_json
+from .answers import plain_json
 from .handling import Asked, Handler
 from .jobs import job_rows
-from .polled import exported, object_of, objects_of, polled_answer
+from .polled import exported, is_later, object_of, objects_of, polled_answer
 from .redaction import shown
-from .sources import unknown
-
-# Serve ---------------------------------------------------------------------------------------------------------------
-
-
-def serve_applications(asked: Asked) -> Response:
-    """The state of Serve when it was last polled; `api_type` chooses applications by how they were deployed."""
-    choices = ("imperative", "declarative")
-    api_type = asked.query.get("api_type", "")
-    if api_type and api_type.lower() not in choices:
-        raise Refused(400, f"Invalid 'api_type' value: '{api_type[:40]}'. Must be one of: {', '.join(choices)}")
-    details = polled_answer(asked, "/api/serve/applications/")
-    if not isinstance(details, dict):
-        details = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
-    applications = details.get("applications")
-    if api_type and isinstance(applications, dict):
-        details["applications"] = {
-            name: application
-            for name, application in applications.items()
-            if isinstance(application, dict) and application.get("source") == api_type.lower()
-        }
-    response = plain_json(shown(asked, details))
-    if note := unknown(asked).get("serve"):  # Ray's shape has no place for it
-        response.headers["X-Ray-History-Note"] = note_value(note)
-    return response
-
 
 # Data ----------------------------------------------------------------------------------------------------------------
 
@@ -64,11 +38,11 @@ def datasets(asked: Asked) -> Response:
         if told.get("job_id") == job_id and isinstance(told.get("dataset_id"), str):
             _keep_furthest(found, told["dataset_id"], _dataset(told), "state", _ENDED_DATASET)
     for row in polled:
-        if not _is_later(asked, row.get("start_time"), 1e9):
-            if _is_later(asked, row.get("end_time"), 1e9):
+        if not is_later(asked, row.get("start_time"), 1e9):
+            if is_later(asked, row.get("end_time"), 1e9):
                 row |= {"state": "RUNNING", "end_time": None}
             _keep_furthest(found, str(row.get("dataset")), row, "state", _ENDED_DATASET)
-    end = _end_of_session(asked)
+    end = asked.view.end
     for row in found.values():
         if end is not None and row.get("state") not in _ENDED_DATASET:
             row |= {"state": "FAILED", "end_time": end / 1e9}
@@ -127,8 +101,8 @@ def train_runs(asked: Asked) -> Response:
     for run in _exported_runs(asked):
         found[run["id"]] = run
     for run in polled:
-        if not _is_later(asked, run.get("start_time_ns"), 1):
-            if _is_later(asked, run.get("end_time_ns"), 1):
+        if not is_later(asked, run.get("start_time_ns"), 1):
+            if is_later(asked, run.get("end_time_ns"), 1):
                 run |= {"status": "RUNNING", "end_time_ns": None}
             _keep_furthest(found, str(run.get("id")), run, "status", _ENDED_RUN)
     if found:
@@ -155,7 +129,7 @@ def _exported_runs(asked: Asked) -> list[dict[str, Any]]:
     jobs = {job["job_id"]: job for job in job_rows(asked)} if runs else {}
     for run_id, run in runs.items():
         run["attempts"] = list(attempts.get(run_id, {}).values())
-        run["job_details"] = jobs.get(run["job_id"])
+        run["job_details"] = jobs.get(str(run["job_id"]))
     return list(runs.values())
 
 
@@ -260,7 +234,7 @@ def _close_runs(asked: Asked, runs: Iterable[dict[str, Any]]) -> None:
     states: dict[str, str] = dict(
         asked.tables.rows(f"select actor_id, state from {asked.tables.source('actors', asked.view)}")
     )
-    end = _end_of_session(asked)
+    end = asked.view.end
     for run in runs:
         attempts = objects_of(run.get("attempts"))
         for worker in (worker for attempt in attempts for worker in objects_of(attempt.get("workers"))):
@@ -291,19 +265,7 @@ def _number(value: Any) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-def _is_later(asked: Asked, time: Any, unit: float) -> bool:
-    """Whether something happened only after the moment that was asked for; `unit` is that of `time` in nanoseconds."""
-    return asked.view.at is not None and isinstance(time, int | float) and time * unit > asked.view.at
-
-
-def _end_of_session(asked: Asked) -> int | None:
-    """The end that what is open shall get, if the view is closed."""
-    at, end = asked.view.at, asked.view.closed_at
-    return end if end is not None and (at is None or at >= end) else None
-
-
 HANDLERS: dict[str, Handler] = {
-    "/api/serve/applications/": serve_applications,
     "/api/data/datasets/{job_id}": datasets,
     "/api/train/v2/runs/v1": train_runs,
     "/api/train/v2/runs": train_runs_of_v1,

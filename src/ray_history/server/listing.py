@@ -143,11 +143,12 @@ def list_rows(asked: Asked, table: str) -> Response:
     integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
     detail = boolean(query, "detail", default=False)
     asked_for = filters(query, ALIASES)
-    rows = without_internal(asked, table, _source(asked, table, asked_for))
-    if table == "tasks" and boolean(query, "exclude_driver", default=True):
-        rows = f"(from {rows} where not is_driver)"
+    without_drivers = table == "tasks" and boolean(query, "exclude_driver", default=True)
     where, values = conditions(listing, asked_for)
-    chosen = f"from {rows} where {where or 'true'}"
+
+    def listed(rows: str) -> str:
+        users = without_internal(asked, table, rows)
+        return f"(from {users} where not is_driver)" if without_drivers else users
 
     def texts(chosen: str, *, few: bool, one: bool = False, limit: str = "") -> str:
         prepared = table == "tasks" and detail and asked.redact and not few
@@ -158,11 +159,19 @@ def list_rows(asked: Asked, table: str) -> Response:
         return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen}){limit}"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
-        found = tables.fetch(texts(chosen + _order(listing, query, by_key=True), few=True, one=True), values)
+        alone = f"where {where}{_order(listing, query, by_key=True)}"
+        found = tables.fetch_task(
+            asked_for[0].value,
+            asked.view,
+            lambda rows: texts(f"from {listed(rows)} {alone}", few=True, one=True),
+            values,
+        )
         head, tail = _envelope(
             asked, table, len(found), len(found), page_of.next(limit, len(found)) if page_of else None
         )
         return listed_json(head, _texts(found[offset : offset + limit]), tail)
+    rows = listed(_source(asked, table, asked_for))
+    chosen = f"from {rows} where {where or 'true'}"
     total, filtered = _counted(asked, rows, listing, asked_for)
     head, tail = _envelope(asked, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
     order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))

@@ -20,7 +20,6 @@ from .handling import Asked, Handler
 from .log_following import follow
 from .log_listing import list_logs
 from .log_pieces import pieces, uncoloured
-from .log_secrets import without_secrets
 from .log_targets import Target, submission_file, target
 
 _DEFAULT_LINES = 1000
@@ -44,8 +43,6 @@ def send_log(asked: Asked) -> Response:
     if kind == "stream" and meant.grows and asked.open.ended_ns is None and asked.request.method == "GET":
         return follow(asked, meant, lines, headers, without_colours=without_colours)
     sent = pieces(asked, meant, lines)
-    if asked.redact:
-        sent = without_secrets(meant.file.name, sent)
     if without_colours:
         sent = uncoloured(sent)
     return StreamingResponse(sent, headers=headers, media_type="text/plain")
@@ -68,7 +65,7 @@ def _check_interval(text: str) -> None:
 
 
 def job_logs(asked: Asked) -> Response:
-    """What a submitted job's driver printed, all of it, as a JSON string."""
+    """What a submitted job's driver printed, all of it, as `logs` of a JSON object."""
     try:
         return StreamingResponse(_as_json(job_log(asked)), media_type=JSON)
     except Refused as refused:  # Ray says these two as plain text

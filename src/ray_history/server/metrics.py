@@ -22,10 +22,13 @@ METRICS = {
 }
 
 
-def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet) -> Response:
+def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet, worker: str = "") -> Response:
+    """The numbers of this process; of several processes of one server each says which `worker` it is, because whichever
+    is asked answers, and its counters would seem to go up and down."""
+    mine = [f'worker="{worker}"'] if worker else []
     values: dict[str, dict[str, float]] = {
         "ray_history_requests_total": {
-            f'{{method="{method}",status="{status}"}}': number for (method, status), number in plumbing.requests.items()
+            f'method="{method}",status="{status}"': number for (method, status), number in plumbing.requests.items()
         },
         "ray_history_request_seconds_total": {"": plumbing.seconds},
         "ray_history_requests_running": {"": plumbing.running},
@@ -40,5 +43,7 @@ def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet) -> Response:
     lines = []
     for name, (kind, told) in METRICS.items():
         lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels} {value:g}" for labels, value in values[name].items()]
+        for labels, value in values[name].items():
+            told_of = ",".join([*filter(None, [labels]), *mine])
+            lines.append(f"{name}{{{told_of}}} {value:g}" if told_of else f"{name} {value:g}")
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")

@@ -1,7 +1,8 @@
 """Nodes as the dashboard shows them: `/nodes` and `/nodes/{id}`.
 
 Usage, processes and addresses come from the last poll; whether and how a node ended, its resources and labels from the
-tables, which know them better. A node that nobody polled has the same shape with zeros.
+tables, which know them better. A node that nobody polled has the same shape with zeros, and so has one at a moment
+before the poll: only what does not change (its addresses, processes that had started) is then taken from it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ray_history.history.tables import View
 from .actors import actor_infos, polled_details, polled_summaries
 from .answers import enveloped
 from .handling import Asked, Handler
-from .polled import google_style, object_of, polled_data
+from .holding import Amounts, held_resources
+from .polled import amounts_of, google_style, is_later, object_of, objects_of, polled_data
 from .redaction import shown
 
 _COLUMNS = (
@@ -58,6 +60,7 @@ def _summary(asked: Asked) -> Response:
     summaries = polled_summaries(polled)
     logical = object_of(polled.get("nodeLogicalResources"))
     rows = _rows(asked, _observed(asked))
+    held = held_resources(asked, _observed(asked)) if asked.view.at is not None else {}
     summaries = polled_details(asked, {row[0] for row in rows} - summaries.keys()) | summaries
     nodes = []
     resources = {}
@@ -67,7 +70,8 @@ def _summary(asked: Asked) -> Response:
         node.pop("workers", None)
         node.pop("actors", None)
         nodes.append(node)
-        text = logical.get(node_id) or unused_resources(msgspec.json.decode(row[9]))
+        polled_text = logical.get(node_id) if asked.view.at is None else None  # it tells of the last poll only
+        text = polled_text or logical_resources(amounts_of(msgspec.json.decode(row[9])), held.get(node_id, {}))
         if text:
             resources[node_id] = text
     return enveloped(
@@ -116,6 +120,9 @@ def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str,
         node_id, ip, hostname, name, is_head, state, state_message, instance_id, instance_type, resources, labels,
         start_ms, end_ms,
     ) = row  # fmt: skip
+    is_before_poll = is_later(asked, node.get("now"), 1e9)
+    if is_before_poll:
+        node = _without_figures(asked, node)
     raylet = object_of(node.get("raylet"))
     known: dict[str, Any] = {
         "nodeId": node_id,
@@ -123,7 +130,7 @@ def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str,
         "stateMessage": state_message,
         "endTimeMs": str(end_ms or 0),
     }
-    total, named = google_style(msgspec.json.decode(resources)), google_style(msgspec.json.decode(labels))
+    total, named = (google_style(object_of(msgspec.json.decode(text))) for text in (resources, labels))
     if total:  # events of a dead node carry none, and neither does a polled one
         known["resourcesTotal"] = total
     if named:
@@ -151,8 +158,38 @@ def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str,
             "startTimeMs": str(start_ms or 0),
             "isHeadNode": bool(is_head),
         }
-    node = {**_unused(start_ms, end_ms, hostname or name, ip), **node} if "now" not in node else node
+    if is_before_poll or "now" not in node:
+        node = {**_unused(start_ms, end_ms, hostname or name, ip), **node}
     return node | {"raylet": raylet | known}
+
+
+_LASTING = ("hostname", "ip", "cpus", "bootTime", "cmdline")
+_FIGURES_OF_RAYLET = {"numWorkers": 0, "storeStats": {}, "objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0}
+_WHO = ("pid", "createTime", "cmdline", "language", "jobId", "workerId", "ipAddress", "port")
+
+
+def _without_figures(asked: Asked, node: dict[str, Any]) -> dict[str, Any]:
+    """What of a polled node was so before the poll already."""
+    raylet = {name: value for name, value in object_of(node.get("raylet")).items() if name != "coreWorkersStats"}
+    workers = [
+        {name: worker[name] for name in _WHO if name in worker}
+        | {
+            "cpuPercent": 0.0,
+            "memoryInfo": {"rss": 0, "vms": 0},
+            "coreWorkerStats": [
+                {name: figures[name] for name in _WHO if name in figures}
+                for figures in objects_of(worker.get("coreWorkerStats"))
+            ],
+        }
+        for worker in objects_of(node.get("workers"))
+        if not is_later(asked, worker.get("createTime"), 1e9)
+    ]
+    lasting = {name: node[name] for name in _LASTING if name in node}
+    return lasting | {
+        "now": (asked.view.at or 0) / 1e9,
+        "workers": workers,
+        "raylet": raylet and raylet | _FIGURES_OF_RAYLET,
+    }
 
 
 def _unused(start_ms: int | None, end_ms: int | None, hostname: str | None, ip: str | None) -> dict[str, Any]:
@@ -181,16 +218,16 @@ def _unused(start_ms: int | None, end_ms: int | None, hostname: str | None, ip: 
     }
 
 
-def unused_resources(resources: dict[str, Any]) -> str:
-    """Ray's text about the logical resources of a node, none of them in use."""
+def logical_resources(resources: Amounts, held: Amounts) -> str:
+    """Ray's text about the logical resources of a node, so much of them in use."""
     lines = []
     for name in sorted(resources):
         if name.startswith(("node:", "accelerator_type:")):
             continue
         if "memory" in name:
-            lines.append(f"0B/{human_bytes(resources[name])} {name}")
+            lines.append(f"{human_bytes(held.get(name, 0))}/{human_bytes(resources[name])} {name}")
         else:
-            lines.append(f"0.0/{float(resources[name])} {name}")
+            lines.append(f"{round(held.get(name, 0.0), 4)}/{resources[name]} {name}")
     return "\n".join(lines)
 
 

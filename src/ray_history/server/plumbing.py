@@ -7,22 +7,20 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
-from backports import zstd
-from isal import isal_zlib
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answers import Refused, refusal
+from .compression import Compressing
+from .through_ray import GONE, is_through_ray
 
 journal = logging.getLogger("ray_history.access")
 
 LONGEST_QUERY = 16 * 1024
 _METHODS = frozenset({"GET", "HEAD"})
 _SIGNS_IN = re.compile(r"/(login|logout|api/authenticate)\Z")
-_COMPRESSED = ("application/json", "text/", "application/javascript", "application/manifest+json", "image/svg+xml")
-_WORTH_IT = 1024
+_ALLOWED = {"login": b"GET, HEAD, POST", "logout": b"POST", "api/authenticate": b"POST"}
 
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -59,9 +57,13 @@ class Plumbing:
         async def out(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
+                if message["status"] == 404 and is_through_ray(scope):
+                    message["status"] = GONE
                 status = message["status"]
                 names = {name.lower() for name, _ in message["headers"]}
                 added = [pair for pair in _HEADERS if pair[0] not in names]
+                if status == 405 and b"allow" not in names:
+                    added.append((b"allow", _allowed(scope)))
                 message["headers"] = [
                     *message["headers"],
                     *added,
@@ -76,7 +78,7 @@ class Plumbing:
             if refused is not None:
                 await refusal(refused)(scope, receive, out)
             else:
-                await _Compressing(self._app, scope, out).run(receive)
+                await Compressing(self._app, scope, out).run(receive)
         finally:
             self.running -= 1
             took = self._clock() - begin
@@ -93,6 +95,11 @@ def _refused(scope: Scope) -> Refused | None:
     return None
 
 
+def _allowed(scope: Scope) -> bytes:
+    found = _SIGNS_IN.search(scope["path"])
+    return _ALLOWED[found[1]] if found and scope["method"] != "POST" else b"GET, HEAD"
+
+
 def _path(scope: Scope) -> str:
     return str(scope["path"])[:300].encode("unicode_escape").decode()
 
@@ -102,58 +109,3 @@ def _header(scope: Scope, name: bytes) -> str:
         if key == name:
             return str(value.decode("latin-1"))
     return ""
-
-
-class _Compressing:
-    """Compresses text with what the client takes, piece by piece."""
-
-    def __init__(self, app: ASGIApp, scope: Scope, send: Send) -> None:
-        self._app, self._scope, self._send = app, scope, send
-        taken = {part.split(";")[0].strip() for part in _header(scope, b"accept-encoding").lower().split(",")}
-        self._coding = "zstd" if "zstd" in taken else "gzip" if "gzip" in taken else ""
-        self._packer: Any = None
-        self._start: MutableMapping[str, Any] | None = None
-
-    async def run(self, receive: Receive) -> None:
-        await self._app(self._scope, receive, self._take if self._coding else self._send)
-
-    async def _take(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._start = message
-        elif message["type"] == "http.response.body":
-            await self._body(message)
-        else:
-            await self._send(message)
-
-    async def _body(self, message: Message) -> None:
-        body, more = message.get("body", b""), message.get("more_body", False)
-        if self._start is not None:
-            start, self._start = self._start, None
-            if _suits(start) and (more or len(body) >= _WORTH_IT) and self._scope["method"] == "GET":
-                self._packer = (
-                    zstd.ZstdCompressor(level=1) if self._coding == "zstd" else isal_zlib.compressobj(1, wbits=31)
-                )
-                kept = [pair for pair in start["headers"] if pair[0].lower() not in (b"content-length", b"etag")]
-                weak = [
-                    (b"etag", b"W/" + value.removeprefix(b"W/")) for name, value in start["headers"] if name == b"etag"
-                ]
-                coding = [(b"content-encoding", self._coding.encode()), (b"vary", b"Accept-Encoding")]
-                start["headers"] = [*kept, *weak, *coding]
-            await self._send(start)
-        if self._packer is not None:
-            body = self._packer.compress(body) + (b"" if more else self._packer.flush())
-            if not body and more:
-                return
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-def _suits(start: MutableMapping[str, Any]) -> bool:
-    headers = {name.lower(): value for name, value in start["headers"]}
-    kind = headers.get(b"content-type", b"").decode("latin-1")
-    return (
-        start["status"] == 200
-        and b"content-encoding" not in headers
-        and kind.startswith(_COMPRESSED)
-        and not kind.startswith("text/event-stream")
-        and b"no-transform" not in headers.get(b"cache-control", b"")
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -55,6 +56,11 @@ def exported(asked: Asked, *kinds: str) -> list[dict[str, Any]]:
     return [data for data in found if isinstance(data, dict)]
 
 
+def is_later(asked: Asked, time: Any, unit: float) -> bool:
+    """Whether something happened only after the moment that was asked for; `unit` is that of `time` in nanoseconds."""
+    return asked.view.at is not None and isinstance(time, int | float) and time * unit > asked.view.at
+
+
 def objects_of(value: Any) -> list[dict[str, Any]]:
     """The objects of a list that somebody else wrote."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -63,6 +69,21 @@ def objects_of(value: Any) -> list[dict[str, Any]]:
 def object_of(value: Any) -> dict[str, Any]:
     """An object that somebody else wrote; empty if it is none."""
     return value if isinstance(value, dict) else {}
+
+
+def amounts_of(value: Any) -> dict[str, float]:
+    """Amounts of resources that somebody else wrote; what is no amount is left out."""
+    return {name: amount for name, told in object_of(value).items() if (amount := _amount(told)) is not None}
+
+
+def _amount(told: Any) -> float | None:
+    if isinstance(told, bool) or not isinstance(told, int | float | str):
+        return None
+    try:
+        amount = float(told)
+    except (ValueError, OverflowError):
+        return None
+    return amount if math.isfinite(amount) else None
 
 
 def google_style(value: Any) -> Any:

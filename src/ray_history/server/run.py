@@ -81,6 +81,7 @@ def application(settings: Settings) -> ASGIApp:
             auth=make_mode(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
             index_ahead=settings.index_ahead,
+            worker=str(os.getpid()) if settings.workers > 1 else "",
         ),
     )
 

@@ -5,6 +5,8 @@ Invariants:
 * what is in use stays open; beyond `most_open` the least recently used is closed once nobody uses it;
 * an open session is compared with the archive from time to time, in the background: requests are answered from what is
   there until the newer one is ready;
+* what cannot be read is doubted: before anybody else gets it its index is looked through, and made anew if damaged. So
+  is, once, an index that stood in the cache, after it was opened: damage may also be such that it can be read;
 * large answers take turns: `heavy` bounds how many are made at once, over all sessions.
 """
 
@@ -18,22 +20,21 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
-from ray_history.history.tables import Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View
 from ray_history.index.cache import Opened
 from ray_history.index.opening import Indexer, Progress, Stop
 
+from .last_sign import end_of_session
+
 journal = logging.getLogger(__name__)
 
-SILENT_AFTER = 120.0
-"""Seconds after a collector's next sign of life was due, until its session counts as over."""
-OLD_AFTER = 600.0
-"""The same for a session without ledgers (KubeRay's collectors write none), since its newest file."""
+TRUSTED_FOR = 60.0
+"""Seconds after a session was looked through in which it is not looked through again."""
 
 
 @dataclass(eq=False)
@@ -50,12 +51,20 @@ class OpenSession:
     checked: float
     users: int = 0
     retired: bool = False
+    doubts: int = 0
+    """How often it was doubted and opened anew: what was answered before may have been wrong."""
+    trusted_until: float = 0.0
+    """It was looked through a moment ago: what fails now is not the fault of its files."""
     counts: dict[object, tuple[int, int]] = field(default_factory=dict)
     """Numbers of rows, by what was counted: they cost as much as the rows on a large session."""
 
     @property
     def facts(self) -> dict[str, Any]:
         return self.opened.manifest.facts
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.tables.is_doubtful and time.monotonic() > self.trusted_until
 
     def view(self, at: int | None = None, *, raw: bool = False) -> View:
         return View(at, None if raw else self.ended_ns)
@@ -138,7 +147,7 @@ class Sessions:
     def _take(self, session: Session) -> OpenSession | None:
         with self._lock:
             found = self._open.get(session)
-            if found is None:
+            if found is None or found.is_doubtful:
                 return None
             found.users += 1
             self._open.move_to_end(session)
@@ -162,9 +171,10 @@ class Sessions:
         def report(progress: Progress) -> None:
             work.progress = progress
 
+        doubted = self._doubted(session)
         try:
-            if not self._is_unchanged(session, report, work.stop):
-                self._put(self._made(session, report, work.stop))
+            if doubted is not None or not self._is_unchanged(session, report, work.stop):
+                self._put(self._made(session, report, work.stop, doubted))
         except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait are told
             self._done(session)
             work.future.set_exception(error)
@@ -173,6 +183,28 @@ class Sessions:
             work.future.set_result(None)
             self.indexer.share_now(session)  # nobody waits for that, nor for a summary
             self.indexer.summarize(session)
+            if work.progress.stage == "listing":  # it stood in the cache: nobody has read it yet
+                self._look_through(session)
+
+    def _doubted(self, session: Session) -> OpenSession | None:
+        with self._lock:
+            standing = self._open.get(session)
+        return standing if standing is not None and standing.is_doubtful else None
+
+    def _look_through(self, session: Session) -> None:
+        """Doubt a session whose files are damaged before somebody is told what they say."""
+        with self._lock:
+            opened = self._open.get(session)
+            if opened is None or opened.trusted_until:
+                return
+            opened.users += 1
+        try:
+            if opened.opened.is_sound():
+                opened.trusted_until = time.monotonic()
+            else:
+                opened.tables.is_doubtful = True
+        finally:
+            self.release(opened)
 
     def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
         """Whether the session is open and the archive holds nothing newer; then only its end may have come."""
@@ -184,24 +216,44 @@ class Sessions:
             if newest.manifest != standing.opened.manifest:
                 return False
         standing.files = list_session(self.indexer.store, session)
-        standing.ended_ns = _end(standing.facts, standing.files, time.time())
+        standing.ended_ns = end_of_session(standing.facts, standing.files, time.time())
         return True
 
     def _done(self, session: Session) -> None:
         with self._lock:
             self._coming.pop(session, None)
 
-    def _made(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> OpenSession:
-        opened = self.indexer.open(session, report, stop, share_later=True)
+    def _made(
+        self, session: Session, report: Callable[[Progress], None], stop: Stop, doubted: OpenSession | None
+    ) -> OpenSession:
+        opened, tables = self._tables(session, report, stop, thoroughly=doubted is not None)
         try:
             files = list_session(self.indexer.store, session)
-            tables = Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)
         except BaseException:
+            tables.close()
             opened.close()
             raise
         logs = files.logs(self.indexer.store)
-        ended = _end(opened.manifest.facts, files, time.time())
-        return OpenSession(session, opened, files, tables, logs, ended, time.monotonic())
+        ended = end_of_session(opened.manifest.facts, files, time.time())
+        made = OpenSession(session, opened, files, tables, logs, ended, time.monotonic())
+        if doubted is not None:
+            made.doubts, made.trusted_until = doubted.doubts + 1, time.monotonic() + TRUSTED_FOR
+        return made
+
+    def _tables(
+        self, session: Session, report: Callable[[Progress], None], stop: Stop, *, thoroughly: bool
+    ) -> tuple[Opened, Tables]:
+        opened = self.indexer.open(session, report, stop, share_later=True, thoroughly=thoroughly)
+        try:
+            return opened, Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)
+        except READING_FAILED:
+            opened.close()
+            if thoroughly:
+                raise
+        except BaseException:
+            opened.close()
+            raise
+        return self._tables(session, report, stop, thoroughly=True)
 
     def _put(self, fresh: OpenSession) -> None:
         with self._lock:
@@ -218,19 +270,3 @@ class Sessions:
             unused = [opened for opened in gone if not opened.users]
         for opened in unused:
             opened.close()
-
-
-def _end(facts: dict[str, Any], files: SessionFiles, now: float) -> int | None:
-    """When the session ended, as far as its last sign of life tells; None if it may still go on."""
-    last: int | None = facts.get("last_ns")
-    if facts.get("ended") == "graceful":
-        return last or round(now * 1e9)
-    if facts.get("alive_until"):
-        silent_from = facts["alive_until"] + SILENT_AFTER
-    else:
-        newest = max(
-            (file.stored.modified for file in files.event_files if file.stored.modified is not None),
-            default=datetime.fromtimestamp(0, UTC),
-        )
-        silent_from = newest.timestamp() + OLD_AFTER
-    return (last or round(silent_from * 1e9)) if now > silent_from else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,13 @@ from starlette.responses import PlainTextResponse, Response
 from . import losses
 from .answers import Refused, enveloped, plain_json
 from .handling import Asked, Handler
-from .polled import polled_answer, polled_data
+from .polled import object_of, polled_answer, polled_data
 from .redaction import shown
 
 _NOT_KEPT = "time series are not kept in the history of a session"
+_UNKNOWN_VERSION = "2.49.0+unknown"
+"""The oldest Ray whose sessions are read, and that it is a guess: there is no way to say `unknown` to Ray's clients."""
+_COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?", re.IGNORECASE)
 _NO_OBJECTS = "Ray exports nothing about objects, so that the history of a session has none"
 
 
@@ -29,15 +33,18 @@ def cluster_metadata(asked: Asked) -> Response:
 
 
 def version(asked: Asked) -> Response:
-    """The session's Ray version, as `ray` asks for it."""
-    answer = polled_answer(asked, "/api/version")
-    if not isinstance(answer, dict):
-        answer = {
-            "version": "4",
-            "ray_version": asked.open.facts.get("ray_version"),
-            "ray_commit": asked.open.facts.get("ray_commit"),
-            "session_name": asked.open.session.name,
-        }
+    """The session's Ray version, as `ray` asks for it; never empty, since its clients compare it."""
+    facts = asked.open.facts
+    polled = object_of(polled_answer(asked, "/api/version"))
+    answer = {
+        "version": "4",
+        "ray_version": facts.get("ray_version"),
+        "ray_commit": facts.get("ray_commit"),
+        "session_name": asked.open.session.name,
+        **{name: value for name, value in polled.items() if value is not None},
+    }
+    if not _COMPARABLE.fullmatch(str(answer["ray_version"])):
+        answer["ray_version"] = _UNKNOWN_VERSION
     return plain_json(shown(asked, answer))
 
 
@@ -56,12 +63,13 @@ def usage_stats_enabled(asked: Asked) -> Response:
 
 
 def cluster_id(asked: Asked) -> Response:
-    """The cluster's id, if it was polled."""
-    told = polled_data(asked, "/cluster_id") or {"clusterId": None}
+    """The cluster's id, as polled or as its processes logged it."""
+    told = polled_data(asked, "/cluster_id") or {"clusterId": asked.open.facts.get("cluster_id")}
     return enveloped(shown(asked, told), "Fetched cluster id")
 
 
 def profiling_enabled(_: Asked) -> Response:
+    """That nothing can be profiled, with Ray's defaults."""
     return no_profiling()
 
 
@@ -80,8 +88,10 @@ def runtime_env_redaction(asked: Asked) -> Response:
 
 
 def grafana_health(_: Asked) -> Response:
-    """No Grafana: the frontend then hides its charts. It looks at `result` alone; a status of 500, which Ray gives,
-    would stand in the browser's console as a failure of ours."""
+    """No Grafana: the frontend then hides its charts.
+
+    It looks at `result` alone; a status of 500, which Ray gives, would stand in the browser's console as a failure.
+    """
     return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
 
 

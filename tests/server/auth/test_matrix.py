@@ -41,7 +41,7 @@ OPEN = {
     "/metrics",  # numbers only: test_numbers_name_nothing
     "/login",
     "/logout",
-    "/_pages/{name}",  # styles and scripts of our own pages
+    *(f"{below}/_pages/{{name}}" for below in ("", BY_PATH)),  # styles and scripts of our own pages
     *(f"{below}/api/{name}" for below in ("", BY_PATH) for name in ("authenticate", "authentication_mode")),
 }
 """Answered to everybody, and the same to everybody: they look at no session."""

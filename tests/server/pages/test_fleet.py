@@ -77,6 +77,8 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
         known = Known(summary(facts=silent, accounts=accounts, newest_file=newest))
         assert known.state(NOW) == state
         assert make_row(session(), known, state, redact=True).kept.short == "no account"
+    hourly = Known(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
+    assert hourly.state(NOW) == "live"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.request
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ray_history.index.opening import Progress
+from ray_history.server import handling
 from ray_history.server.pages.opening_page import percent, stages
 from tests.server.pages.markup import parsed
 from tests.server.pages.told_sessions import SESSION, Slow, ran, write_session
@@ -86,6 +88,18 @@ def test_a_script_of_a_page_waits_too(server: Served, slow: Slow) -> None:
         assert b"hbar" in waiting.result().body
 
 
+def test_a_ray_between_is_answered_before_it_loses_patience_and_shows_its_own_cluster(
+    server: Served, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling, "PATIENCE", 0.2)
+    for path, headers in ((f"{S}/api/v0/tasks", {}), (f"{S}/", BROWSER)):
+        answer = server.get(path, {"Content-Type": "application/json", **headers})
+        assert answer.status == 503
+        assert b"till being opened" in answer.body
+    slow.go_on.set()
+    assert server.get(f"{S}/api/v0/tasks").status == 200
+
+
 def test_who_leaves_is_told_no_more(server: Served) -> None:
     def running() -> int:
         told = re.search(rb"^ray_history_requests_running (\d+)$", server.get("/metrics").body, re.MULTILINE)
@@ -106,7 +120,11 @@ def test_an_opening_that_fails_is_told_with_its_reason(server: Served, slow: Slo
     slow.broken = True
     assert parsed(server.get(f"{S}/", BROWSER).body).one("h1").text == "Opening told"
     slow.go_on.set()
-    answer = server.get(f"{S}/api/version", {"Accept": "application/json"})  # what the page asks when it is told so
+    told = server.get(f"{S}/_status", {"Accept": "text/event-stream"}).body.decode()  # what the page listens to
+    last = json.loads(told.strip().split("\n\n")[-1].removeprefix("data: "))
+    assert (last["ready"], last["stage"]) == (False, "failed")
+    assert "the bucket is gone" in last["reason"]
+    answer = server.get(f"{S}/api/version", {"Accept": "application/json"})
     assert answer.status == 503
     assert "the bucket is gone" in answer.json["msg"]
     deadline = time.monotonic() + 60

@@ -5,9 +5,21 @@ with answer as (
         max(body->>'ray_commit') filter (name = 'restful__api__version') as ray_commit,
         max(body->>'$.data.rayVersion') filter (name = 'restful__api__v0__cluster_metadata') as metadata_ray_version,
         max(body->>'$.data.pythonVersion') filter (name = 'restful__api__v0__cluster_metadata') as python_version,
-        max(body->>'value') filter (name = 'restful__timezone') as timezone
+        max(body->>'value') filter (name = 'restful__timezone') as timezone,
+        max(body->>'$.data.clusterId') filter (name = 'restful__cluster_id') as cluster_id
     from document
     where source = 'endpoint'
+),
+-- What Ray's processes wrote at the top of their logs, where nobody polled.
+head as (
+    select
+        max(body->>'ray_version') filter (name = 'gcs_server.out') as gcs_ray_version,
+        max(body->>'ray_version') filter (name = 'monitor.log') as monitor_ray_version,
+        max(body->>'ray_commit') as ray_commit,
+        max(body->>'cluster_id') filter (name = 'raylet.out') as raylet_cluster_id,
+        max(body->>'cluster_id') filter (name = 'gcs_server.out') as gcs_cluster_id
+    from document
+    where source = 'log_head'
 ),
 account as (
     select
@@ -42,10 +54,11 @@ span_of_life as (
     )
 )
 select
-    coalesce(answer.ray_version, answer.metadata_ray_version) as ray_version,
-    answer.ray_commit,
+    coalesce(answer.ray_version, answer.metadata_ray_version, head.gcs_ray_version, head.monitor_ray_version) as ray_version,
+    coalesce(answer.ray_commit, head.ray_commit) as ray_commit,
     answer.python_version,
     answer.timezone,
+    coalesce(answer.cluster_id, head.raylet_cluster_id, head.gcs_cluster_id) as cluster_id,
     span_of_life.start_ns,
     span_of_life.last_ns,
     case
@@ -65,4 +78,4 @@ select
     (select count(*) from jobs) as jobs,
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks
-from answer, account, span_of_life
+from answer, head, account, span_of_life

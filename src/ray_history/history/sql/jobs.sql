@@ -104,7 +104,7 @@ sighting as (
 ),
 seen as (
     select
-        * exclude (end_ms, message),
+        * exclude (end_ms, message, error_type, driver_exit_code),
         if(end_ms * 1000000 <= moment, end_ms, null) as end_ms,
         case
             when status not in ('SUCCEEDED', 'FAILED', 'STOPPED') then status
@@ -112,6 +112,8 @@ seen as (
             else status
         end as status_then,
         if(status_then = status, message, null) as message,
+        if(status_then = status, error_type, null) as error_type,
+        if(status_then = status, driver_exit_code, null) as driver_exit_code,
         (list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), -source, seen_ns) as rank
     from sighting
     where submission_id <> '' and by_then(seen_ns, moment)

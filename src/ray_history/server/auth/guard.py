@@ -19,7 +19,7 @@ from .viewer import EVERYBODY, let_in
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
 OPEN = {
-    "GET": re.compile(rf"/(livez|readz|healthz|metrics|login|_pages/[^/]+)|{_BELOW}/api/authentication_mode"),
+    "GET": re.compile(rf"/(livez|readz|healthz|metrics|login)|{_BELOW}/(_pages/[^/]+|api/authentication_mode)"),
     "POST": re.compile(rf"/(login|logout)|{_BELOW}/api/authenticate"),
 }
 """What is answered to people who are not known: that the server lives, its numbers, how its pages look, the way in."""

@@ -88,7 +88,9 @@ class Login:
     async def sign_out(self, request: Request) -> Response:
         _same_site(request)
         response = RedirectResponse(f"{self._base}/login", 303, {"Cache-Control": "no-store"})
-        response.delete_cookie(COOKIE, path="/", secure=self._is_secure(request), httponly=True, samesite="lax")
+        response.delete_cookie(
+            COOKIE, path=self._base or "/", secure=self._is_secure(request), httponly=True, samesite="lax"
+        )
         return response
 
     async def told_mode(self, _: Request) -> Response:
@@ -131,7 +133,15 @@ class Login:
     def _remember(self, request: Request, response: Response, token: str) -> None:
         """Lax, not strict: a link from a chat must open. Nothing here can be changed by following one."""
         secure = self._is_secure(request)
-        response.set_cookie(COOKIE, token, max_age=COOKIE_LIFE, path="/", secure=secure, httponly=True, samesite="lax")
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=COOKIE_LIFE,
+            path=self._base or "/",
+            secure=secure,
+            httponly=True,
+            samesite="lax",
+        )
 
     def _is_secure(self, request: Request) -> bool:
         """Under TLS, here or at any proxy: who lies about it only locks their own cookie."""

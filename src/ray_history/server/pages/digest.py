@@ -187,7 +187,7 @@ def _nodes(asked: Asked) -> list[LostNode]:
 
 
 def answer(asked: Asked) -> Response:
-    """`_digest`."""
+    """What went wrong: failed tasks by error and function, dead actors, lost nodes."""
     body: dict[str, Any] = {"session": asked.open.session.name, **asdict(digest(asked))}
     for group in body["groups"]:
         lines: dict[str, Any] = group["example"]["trace"]

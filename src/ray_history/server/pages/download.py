@@ -54,7 +54,7 @@ _running = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
 def download(asked: Asked) -> Response:
-    """The zip, in pieces."""
+    """Everything as one zip: tables, logs, the account of what is kept."""
     session = asked.open.session
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{session.cluster.namespace}-{session.cluster.name}-{session.name}")[:180]
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "Cache-Control": "no-store"}

@@ -26,7 +26,7 @@ from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.index.summary import Summaries, Summary
 from ray_history.index.summary import decode as decode_summary
 
-from ..sessions import OLD_AFTER, SILENT_AFTER
+from ..last_sign import SILENT_AFTER
 
 journal = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Known(msgspec.Struct, frozen=True):
             return "live" if now <= self.alive_until + SILENT_AFTER else "lost"
         if self.summary is None:
             return "unknown"
-        return "live" if now <= self.summary.newest_file + OLD_AFTER else "ended"
+        return "live" if now <= self.summary.newest_file + self.summary.longest_silence else "ended"
 
     def is_settled(self, now: float) -> bool:
         """Whether nothing more will be heard of it."""

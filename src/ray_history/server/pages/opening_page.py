@@ -1,6 +1,7 @@
 """The page that a browser sees while a session is being opened: how far it is, then what was asked for.
 
-Whoever else asks (a script, the `ray` command line) waits for the answer as before.
+Whoever else asks (a script, the `ray` command line) waits for the answer as before. So does a browser that looks
+through a Ray: the page's own addresses lead nowhere there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ray_history.archive.catalog import Session
 from ray_history.index.opening import Progress
 
 from ..sessions import Sessions
+from ..through_ray import is_through_ray
 from .errors import wants_page
 from .templates import page
 
@@ -38,7 +40,8 @@ class OpeningPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         session: Session = scope["ray_history.session"]
-        if request.method == "GET" and wants_page(request) and not await self._is_near(session):
+        is_watched = request.method == "GET" and wants_page(request) and not is_through_ray(scope)
+        if is_watched and not await self._is_near(session):
             progress = self._sessions.status(session)
             response = page(
                 request, "opening.html", session=session, progress=progress, stages=stages(progress.stage),

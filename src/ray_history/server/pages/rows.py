@@ -102,7 +102,7 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
     return Row(
         session,
         state,
-        float(last_ns) / 1e9 if isinstance(last_ns, int | float) else summary.newest_file or None,
+        float(last_ns) / 1e9 if isinstance(last_ns, int | float) else max(summary.newest_file, session.started) or None,
         indexed=True,
         ray=fields["ray"],
         nodes=int(facts.get("nodes") or 0),

@@ -71,6 +71,7 @@ def session_page(frontends: Frontends) -> Handler:
             link=link,
             address=_address(asked.request, link("")),
             facts=asked.open.facts,
+            started_ns=asked.open.facts.get("start_ns") or session.started * 10**9,
             state=state_of(asked),
             jobs=jobs[:_SHOWN_JOBS],
             jobs_in_all=len(jobs),

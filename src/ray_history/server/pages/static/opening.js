@@ -43,11 +43,8 @@
       part('left').textContent = 'about ' + Math.ceil((told.bytes_total - told.bytes) / speed / .9) + ' s left';
     }
   };
-  const failed = async () => {
-    // The request that would have waited for the session is told why there is none.
-    const answer = await fetch(session + 'api/version', { headers: { Accept: 'application/json' } });
-    if (answer.ok) return location.reload();
-    part('why').textContent = (await answer.json()).msg;
+  const failed = reason => {
+    part('why').textContent = reason;
     part('failure').hidden = false;
   };
   const follow = () => {
@@ -57,7 +54,7 @@
       show(told);
       if (!told.ready && told.stage !== 'failed') return;
       status.close();
-      told.ready ? location.reload() : failed();
+      told.ready ? location.reload() : failed(told.reason);
     };
   };
   follow();
