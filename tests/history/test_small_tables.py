@@ -422,6 +422,20 @@ POLLED_JOB = {
 }
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"entrypoint": "/usr/lib/python3/site-packages/ray/dashboard/dashboard.py --port 8265"}, True),
+        ({"config": {"rayNamespace": "_ray_internal_dashboard", "metadata": {}}}, True),
+        ({"config": {"rayNamespace": "mine", "metadata": {}}}, False),
+    ],
+)
+def test_drivers_of_rays_own_are_marked(built: Built, fields: dict[str, Any], expected: bool) -> None:
+    tables = built(job(**fields), job_life("CREATED", 1)).tables
+    assert tables.rows(f"select is_internal from {tables.source('jobs')}") == [(expected,)]
+
+
 def test_a_driver_of_its_own_runs_until_its_driver_ends(built: Built) -> None:
     tables = built(node(), job(), job_life("CREATED", 1), job_life("FINISHED", 8))
     row = tables.row("jobs")

@@ -266,6 +266,15 @@ def test_a_log_is_followed_line_by_line_to_its_end(here: Place) -> None:
     assert not here.head.left.is_set()
 
 
+@pytest.mark.parametrize("name", ["export_events/event_EXPORT_ACTOR.log", "y&filename=events/event_GCS.log"])
+def test_secrets_are_hidden_in_the_log_files_that_ray_itself_writes(here: Place, name: str) -> None:
+    body = b'{"n": 1}\n{"env_vars": {"A": "hunter2"}}\n'
+    here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, body)
+    answer = here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename={name}")
+    assert answer.body == b'{"n": 1}\n{"env_vars":{"A":"<redacted>"}}\n'
+    assert here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename=worker.out").body == body
+
+
 def test_when_the_viewer_leaves_the_head_is_left_too(here: Place) -> None:
     with following(here) as response:
         assert response.readline() == b"first line\n"

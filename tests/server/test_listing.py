@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlencode
@@ -164,6 +165,91 @@ def test_a_row_is_the_same_in_a_long_list_in_a_short_one_and_alone(server: Serve
     assert alone == [row for row in rows if row["task_id"] == rows[7]["task_id"]]
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("tasks", name) for name in ("creation_time_ms", "start_time_ms", "end_time_ms")),
+        *(("nodes", "start_time_ms"), ("workers", "start_time_ms"), ("jobs", "start_time"), ("jobs", "end_time")),
+        ("cluster_events", "time"),
+    ],
+)
+def test_rows_are_sorted_by_their_times(server: Served, table: str, column: str) -> None:
+    for order in ("asc", "desc"):
+        rows = asked(server, table, sort=column, order=order, detail=1, limit=1000, raw=1).rows
+        times = [row[column] for row in rows]
+        known = [time for time in times if time]
+        assert len(set(known)) > 1
+        assert times[: len(known)] == sorted(known, reverse=order == "desc"), order
+
+
+def test_tasks_are_sorted_by_how_long_they_ran(server: Served) -> None:
+    rows = asked(server, "tasks", sort="duration", order="desc", detail=1, limit=1000, raw=1).rows
+    took = [row["end_time_ms"] - row["start_time_ms"] for row in rows if row["end_time_ms"] and row["start_time_ms"]]
+    assert all(one >= other - 1 for one, other in pairwise(took))
+    assert took[0] > took[-1]
+    assert (
+        asked(server, "tasks", sort="duration", order="desc", limit=5).rows
+        == (asked(server, "tasks", sort="duration", order="desc", limit=2000).rows[:5])
+    )
+
+
+def test_pages_follow_each_other_by_cursor(server: Served) -> None:
+    whole = asked(server, "tasks", limit=1000, sort="name").rows
+    rows, cursor = [], ""
+    while cursor is not None:
+        page = asked(server, "tasks", limit=100, sort="name", cursor=cursor).json["data"]["result"]
+        assert page["num_filtered"] == len(whole)
+        rows += page["result"]
+        cursor = page["next_cursor"]
+    assert rows == whole
+    assert "next_cursor" not in asked(server, "tasks", limit=100).json["data"]["result"]
+
+
+def test_a_cursor_is_good_for_its_own_question_only(server: Served) -> None:
+    cursor = asked(server, "tasks", limit=10, cursor="").json["data"]["result"]["next_cursor"]
+    assert asked(server, "tasks", limit=10, cursor=cursor).status == 200
+    assert asked(server, "tasks", limit=20, cursor=cursor).status == 400
+    assert asked(server, "actors", limit=10, cursor=cursor).status == 400
+
+
+def test_what_is_rays_own_can_be_left_out(server: Served) -> None:
+    for table, key in (("tasks", "task_id"), ("actors", "actor_id"), ("jobs", "submission_id")):
+        everything = asked(server, table, limit=1000).json["data"]["result"]
+        users = asked(server, table, limit=1000, exclude_internal=1).json["data"]["result"]
+        own = asked(server, table, ("is_internal", "=", "true"), limit=1000).rows
+        assert users["total"] == everything["total"] - len(own)
+        assert {row[key] for row in users["result"]} == {row[key] for row in everything["result"]} - {
+            row[key] for row in own
+        }
+        assert "is_internal" not in everything["result"][0]
+    own = asked(server, "actors", ("is_internal", "=", "true"), limit=1000).rows
+    assert {row["class_name"] for row in own} == {"JobSupervisor", "_StatsActor", "TrainStateActor"}
+    assert asked(server, "nodes", exclude_internal=1).rows == asked(server, "nodes").rows
+
+
+def test_summaries_and_the_timeline_leave_it_out_too(server: Served) -> None:
+    def names(path: str) -> set[str]:
+        found = server.get(f"{S}/api/v0/{path}").json["data"]["result"]["result"]["node_id_to_summary"]
+        return set(found["cluster"]["summary"])
+
+    for way in ("", "&filter_keys=attempt_number&filter_predicates=%3D&filter_values=0"):  # counted ahead, and not
+        left_out = names(f"tasks/summarize?x=1{way}") - names(f"tasks/summarize?exclude_internal=1{way}")
+        assert "TrainStateActor.get_train_runs" in left_out
+        assert "Counter.inc" not in left_out
+    assert "JobSupervisor" in names("actors/summarize") - names("actors/summarize?exclude_internal=1")
+    timeline = server.get(f"{S}/api/v0/tasks/timeline").body
+    assert b"TrainStateActor.get_train_runs" in timeline
+    assert b"TrainStateActor.get_train_runs" not in server.get(f"{S}/api/v0/tasks/timeline?exclude_internal=1").body
+
+
+def test_tasks_of_a_name_are_counted_as_ray_does_where_they_come_from(server: Served) -> None:
+    """Ray finds them by the plain name, and then compares the one with the actor's `repr`."""
+    answer = asked(server, "tasks", ("name", "=", "Counter.inc"), limit=1000).json["data"]["result"]
+    live = captured().truth["v0_tasks_f_name_Counter.inc"]["data"]["result"]
+    for count in ("total", "num_after_truncation", "num_filtered"):
+        assert answer[count] == live[count], count
+
+
 def test_filters_compare_text_without_case(server: Served) -> None:
     failed = asked(server, "tasks", ("state", "=", "failed"), limit=1000).rows
     assert failed == asked(server, "tasks", ("STATE", "=", "FAILED"), limit=1000).rows
@@ -200,6 +286,7 @@ def test_every_column_that_can_be_filtered_can_be(server: Served, table: str) ->
         value = "1" if key in listing.numbers.split() else "true" if key in listing.flags.split() else "x'\"; drop"
         for predicate in ("=", "!="):
             assert asked(server, table, (key, predicate, value)).status == 200, key
+    for key in listing.sortable:
         assert asked(server, table, sort=key).status == 200, key
 
 
@@ -216,6 +303,9 @@ def test_every_column_that_can_be_filtered_can_be(server: Served, table: str) ->
         ("filter_keys=state&filter_predicates=<&filter_values=1", "Available predicates"),
         ("filter_keys=nope&filter_predicates=%3D&filter_values=1", "Supported filter columns"),
         ("sort=nope", "it takes one of"),
+        ("cursor=nonsense", "begin again with an empty cursor=, or go by offset="),
+        ("cursor=&offset=3", "take one of them"),
+        ("exclude_internal=perhaps", "true or false"),
         ("order=up", "it takes one of"),
         ("at=yesterday", "it takes 20"),
         ("&".join(["filter_keys=state&filter_predicates=%3D&filter_values=1"] * 30), "at most"),

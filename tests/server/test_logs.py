@@ -601,6 +601,23 @@ def test_a_log_is_followed_until_its_collector_has_ended(growing: Growing) -> No
         assert read(1000) == b"last\n"
 
 
+def test_a_log_that_ray_itself_writes_is_followed_without_its_secrets(growing: Growing) -> None:
+    node, name = growing.node, "runtime_env_agent.log"
+    node.write(name, b"begun\n")
+    node.interval()
+    with growing.followed(filename=name, lines=1) as read:
+        assert read(6) == b"begun\n"
+        node.write(name, b'made {"env_vars": {"A": "hun')
+        node.interval()
+        node.write(name, b'ter2"}}\n')
+        node.interval()
+        assert read(39) == b'made {"env_vars": {"A": "<redacted>"}}\n'
+        node.write(name, b"pass=x")
+        node.interval()
+        growing.told(ended="graceful")
+        assert read(100) == b"pass=<redacted>"
+
+
 def test_a_log_is_followed_through_a_rotation(growing: Growing) -> None:
     node = growing.node
     with growing.followed(filename="raylet.out", lines=1) as read:

@@ -14,6 +14,7 @@ from ray_history.server.redaction import is_secret, redacted
 _WORDS = (
     *("auth", "Authorization", "bearer", "cookie", "cred", "credentials", "env_vars", "envVars", "jwt", "key"),
     *("api_key", "API-Key", "apiKey", "account.key", "sshkey", "pass", "passphrase", "password", "passwd", "pwd"),
+    *("creds", "Pass", "PASS", "sig", "SIG", "Signature", "?sig=", "x-amz-", "OPENAI_KEY", "_KEY", "openai", "{", "}"),
     *("secret", "token", "to\u212aen", "TOKEN", "tokens", "tokenize", "http://", "redis://u:p@", "postgres://:x@h"),
     *("@", ":", "=", ":=", "--", "-", "--x", '\\"', '"', "'", "\\", ".", "_", ",", ";", "&", "(", "x", "7", "\u00e9"),
     *(" ", "\t", "\n", "\v", "\x1f", "\x85", "\u00a0", "\u2028", "\u3000"),
@@ -49,6 +50,12 @@ def is_suspect(
 @example("--hf-token x")
 @example('{\\"apiKey\\" : 7}')
 @example("ssh_key\u00e9=7")
+@example("DB_PASS: x1")
+@example("myCreds = 7")
+@example("SIGValue=7")
+@example("https://a/b?X-Goog-Signature=7")
+@example("OPENAI_KEY\u00a0=7")
+@example("--db-pass x")
 def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyConnection, text: str) -> None:
     if redacted(text) != text:
         for column in ("name", "error_message", "call_site", "extra_data"):
@@ -84,7 +91,11 @@ def test_environments_in_common_are_suspect_for_what_stands_beside_their_variabl
 
 
 @pytest.mark.parametrize(
-    "text", ["tokenize_batch", "return tokenize.remote(item, shard=2)", "KeyError: 'x'", "passed: 7"]
+    "text",
+    [
+        *("tokenize_batch", "return tokenize.remote(item, shard=2)", "KeyError: 'x'", "passed: 7"),
+        *("signal: SIGTERM", "signature = inspect.signature(f)", "partition_key=7", "--passes 3", "assigned: 7"),
+    ],
 )
 def test_a_text_that_only_sounds_like_one_is_not(database: duckdb.DuckDBPyConnection, text: str) -> None:
     assert not is_suspect(database, name=text, error_message=text, call_site=text, extra_data=text)

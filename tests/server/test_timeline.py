@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import QueryParams
 
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
@@ -108,6 +109,7 @@ class Question:
 
     tables: Tables
     view: View = LAST
+    query: QueryParams = field(default_factory=QueryParams)
 
 
 def trace(place: Path, *events: Event, job: str = "") -> Trace:

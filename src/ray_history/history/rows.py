@@ -244,13 +244,16 @@ def _redacted(table: str, column: Column) -> str:
     return column.value.replace(secret, shown if table in ("tasks", "actors") else f"{shown}::json")
 
 
-_SENSITIVE = (
-    "auth|bearer|cookie|credential|jwt|pass(?:phrase|wo?r?d)|pwd|secret|token|"
-    "(?:api|access|account|encryption|private|shared|signing|ssh|storage)[-_.]?key"
-)
 _NAME = r"[\w.\x{80}-\x{10ffff}-]*"
+_SENSITIVE = (
+    "(?:auth|bearer|cookie|credential|jwt|pass(?:phrase|wo?r?d)|pwd|secret|token|x-[a-z]+-signature|(?-i:_KEY)|"
+    "(?:anthropic|api|access|account|encryption|hmac|license|master|openai|private|service|shared|signing|ssh|storage)"
+    rf"[-_.]?key){_NAME}|(?-i:(?:[cC]reds?|CREDS?|[pP]ass|PASS|[sS]ig|SIG)(?:[^a-z:=]{_NAME})?)"
+)
+"""The last are words of their own: `passed` and `signal` are none of them."""
 _TOLD_SECRET = text(
-    rf"(?i)env_?vars|://[^/\s]*@|(?:{_SENSITIVE}){_NAME}[^\w:=]*[:=]|-{_NAME}(?:{_SENSITIVE}){_NAME}[ \t]"
+    rf"(?i)env_?vars|://[^/\s]*@|(?:{_SENSITIVE})[^\w:=]*[:=]|-{_NAME}(?:{_SENSITIVE})[ \t]"
+    "|[?&](?:x-[a-z]+-)?sig(?:nature)?="
 )
 """What free text holds if it tells a secret: something named like one, and its value. Many name one and tell none
 (`tokenize.remote(batch)`, `KeyError: 7`), and looking through a row takes longer than making it."""

@@ -41,6 +41,9 @@ READING_FAILED = duckdb.Error
 
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
+_NAMED = ("placement_groups", "runtime_envs")
+"""Tables to which tasks and actors add what no other source tells: `named_<table>.sql`."""
+
 _STATES = (
     "pending_args_avail_ns",
     "pending_node_assignment_ns",
@@ -119,6 +122,12 @@ class Tables:
         else:
             self._define_nodes()
             rows = f"({query_at(table, view.at)})"
+        if table in _NAMED:
+            rows = f"""(
+                with known as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
+                actor as (from {self.source("actors", View(view.at))})
+                from known union all by name ({query(f"named_{table}")})
+            )"""
         return _closed(table, rows, view)
 
     def task(self, task_id: str, view: View = LAST) -> str:

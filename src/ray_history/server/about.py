@@ -15,11 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
+from ray_history.history.events import KNOWN_TYPES
 
 from .answers import plain_json
 from .ending import until_ending
 from .handling import Asked, Handler, refused_by_archive
 from .sessions import Sessions
+from .sources import sources, unknown
 
 journal = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ def completeness(asked: Asked) -> Response:
 
 
 def account(asked: Asked) -> dict[str, Any]:
-    """What was received, stored and lost, node by node, and what could not be read."""
+    """What was received, stored and lost, node by node, from which sources, and what could not be read."""
     manifest = asked.open.opened.manifest
     ledgers = asked.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
     seen = asked.tables.rows(f"select node_id, state from {asked.tables.source('nodes', asked.view)} order by node_id")
@@ -102,8 +104,12 @@ def account(asked: Asked) -> dict[str, Any]:
             "dropped_by_ray": facts.get("events_dropped_by_ray"),
             "read": sum(manifest.events.values()),
             "by_type": manifest.events,
+            "unknown_types": {name: number for name, number in manifest.events.items() if name not in KNOWN_TYPES},
         },
         "event_files": len(manifest.sources),
+        "log_bytes_lost": facts.get("log_bytes_lost"),
+        "sources": sources(asked),
+        "unknown": unknown(asked),
         "nodes": [
             {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
             for node, state in seen

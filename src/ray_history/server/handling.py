@@ -48,14 +48,6 @@ class Asked:
     def query(self) -> QueryParams:
         return self.request.query_params
 
-    @property
-    def warning(self) -> str:
-        """What to say in `partial_failure_warning`: that something of the session could not be read."""
-        manifest = self.open.opened.manifest
-        if not manifest.problem_count:
-            return ""
-        return f"{manifest.problem_count} problems while reading the archive, such as: {manifest.problems[0]}"
-
     def part(self, name: str) -> str:
         """A part of the path."""
         return str(self.request.path_params[name])

@@ -1,15 +1,17 @@
 """The state API's listings: `/api/v0/{tasks, actors, nodes, jobs, workers, …}`.
 
 Rows are chosen, counted and written as JSON by SQL. Filters apply before limits; as in Ray they compare text without
-case and know each column's type. Beyond Ray: any `limit`, `offset`, `sort` by a column, `order`.
+case and know each column's type. Beyond Ray: any `limit`, `offset` and `cursor`, `sort` by a column, `order`, and
+`exclude_internal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -17,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ray_history.history.rows import may_hold_secret, row
 
+from . import cursor, losses
 from .answers import JSON, Refused, growing_json, listed_json
 from .asking import Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
@@ -37,6 +40,11 @@ ALIASES = {"task_type": "type", "task_name": "name"}
 """KubeRay's server knows these two by other names."""
 
 
+_WORKER_TIMES = ("start_time_ms", "end_time_ms", "worker_launch_time_ms", "worker_launched_time_ms")
+_AT_SOURCE = {"name": "told_name"}
+"""Ray looks for tasks of a name where they come from, by the plain one; rows show that of their actor's `repr`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """One listing: its table, what it is sorted by, and what can be filtered, with each column's type."""
@@ -51,10 +59,16 @@ class Listing:
     """Filters that Ray applies where the rows come from: they count into `total`."""
     then: str = ""
     """What rows of the same key are sorted by, so that answers and pages never differ by chance."""
+    times: Mapping[str, str] = field(default_factory=dict)
+    """What rows can be sorted by besides, as SQL."""
 
     @property
     def filterable(self) -> list[str]:
         return sorted(f"{self.text} {self.numbers} {self.flags}".split())
+
+    @property
+    def sortable(self) -> dict[str, str]:
+        return {name: name for name in (*self.filterable, self.key)} | dict(self.times)
 
 
 LISTINGS = {
@@ -66,33 +80,55 @@ LISTINGS = {
             "actor_id error_type func_or_class_name job_id language name node_id parent_task_id placement_group_id "
             "state task_id type worker_id",
             "attempt_number worker_pid",
-            "is_debugger_paused",
+            "is_debugger_paused is_internal",
             at_source=("task_id", "job_id", "actor_id", "name", "state"),
             then=", attempt_number",
+            times={
+                "creation_time_ms": "pending_args_avail_ns",
+                "start_time_ms": "running_ns",
+                "end_time_ms": "coalesce(failed_ns, finished_ns)",
+                "duration": "coalesce(failed_ns, finished_ns) - running_ns",
+            },
         ),
         Listing(
             "actors",
             "actor_id",
             "actor_id class_name job_id name node_id placement_group_id ray_namespace repr_name state",
             "pid",
+            "is_internal",
+            times={"start_time_ms": "start_ns", "end_time_ms": "end_ns", "duration": "end_ns - start_ns"},
         ),
-        Listing("nodes", "node_id", "node_id node_ip node_name state", flags="is_head_node"),
-        Listing("jobs", "job_id", "job_id status submission_id type"),
+        Listing(
+            "nodes",
+            "node_id",
+            "node_id node_ip node_name state",
+            flags="is_head_node",
+            times={"start_time_ms": "start_ns", "end_time_ms": "end_ns", "duration": "end_ns - start_ns"},
+        ),
+        Listing(
+            "jobs",
+            "job_id",
+            "job_id status submission_id type",
+            flags="is_internal",
+            times={"start_time": "start_ms", "end_time": "end_ms", "duration": "end_ms - start_ms"},
+        ),
         Listing(
             "workers",
             "worker_id",
             "exit_type ip node_id worker_id worker_type",
             "debugger_port num_paused_threads pid",
             "is_alive",
+            times={name: f"nullif({name}, 0)" for name in _WORKER_TIMES},
         ),
         Listing(
             "placement_groups",
             "placement_group_id",
             "creator_job_id name placement_group_id state",
             flags="is_detached",
+            times={"creation_time_ms": "created_ns", "end_time_ms": "end_ns"},
         ),
         Listing("runtime_envs", "creation_time_ms", "error node_id runtime_env", flags="success"),
-        Listing("cluster_events", "event_ns", "event_id severity source_type"),
+        Listing("cluster_events", "event_ns", "event_id severity source_type", times={"time": "event_ns"}),
     )
 }
 
@@ -102,7 +138,8 @@ def list_rows(asked: Asked, table: str) -> Response:
     tables, query = asked.tables, asked.query
     listing = LISTINGS[table]
     limit = integer(query, "limit", 100, least=0)
-    offset = integer(query, "offset", 0, least=0)
+    page_of = cursor.begun(asked)
+    offset = page_of.offset if page_of else integer(query, "offset", 0, least=0)
     integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
     detail = boolean(query, "detail", default=False)
     asked_for = filters(query, ALIASES)
@@ -110,7 +147,8 @@ def list_rows(asked: Asked, table: str) -> Response:
     where, values = conditions(listing, asked_for)
 
     def listed(rows: str) -> str:
-        return f"(from {rows} where not is_driver)" if without_drivers else rows
+        users = without_internal(asked, table, rows)
+        return f"(from {users} where not is_driver)" if without_drivers else users
 
     def texts(chosen: str, *, few: bool, one: bool = False, limit: str = "") -> str:
         prepared = table == "tasks" and detail and asked.redact and not few
@@ -128,12 +166,14 @@ def list_rows(asked: Asked, table: str) -> Response:
             lambda rows: texts(f"from {listed(rows)} {alone}", few=True, one=True),
             values,
         )
-        head, tail = _envelope(asked, table, len(found), len(found))
+        head, tail = _envelope(
+            asked, table, len(found), len(found), page_of.next(limit, len(found)) if page_of else None
+        )
         return listed_json(head, _texts(found[offset : offset + limit]), tail)
     rows = listed(_source(asked, table, asked_for))
     chosen = f"from {rows} where {where or 'true'}"
     total, filtered = _counted(asked, rows, listing, asked_for)
-    head, tail = _envelope(asked, table, total, filtered)
+    head, tail = _envelope(asked, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
     order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))
     by_keys = table == "tasks" and "sort" in query and limit > _WIDE
 
@@ -175,14 +215,18 @@ def list_rows(asked: Asked, table: str) -> Response:
     return StreamingResponse(parts(), media_type=JSON)
 
 
-def _envelope(asked: Asked, table: str, total: int, filtered: int) -> tuple[bytes, bytes]:
+def _envelope(
+    asked: Asked, table: str, total: int, filtered: int, following: cursor.Following | None
+) -> tuple[bytes, bytes]:
     """What stands before and after the rows."""
-    warning = msgspec.json.encode(asked.warning or (None if table == "runtime_envs" else "")).decode()  # as Ray does
+    nothing = None if table == "runtime_envs" else ""  # as Ray does
+    warning = msgspec.json.encode(losses.warning(asked, table) or nothing).decode()
     head = (
         '{"result": true, "msg": "", "data": {"result": {'
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
     )
-    return head.encode(), f'], "partial_failure_warning": {warning}, "warnings": null}}}}}}'.encode()
+    more = f', "next_cursor": {msgspec.json.encode(following.token).decode()}' if following else ""
+    return head.encode(), f'], "partial_failure_warning": {warning}, "warnings": null{more}}}}}}}'.encode()
 
 
 def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
@@ -191,6 +235,13 @@ def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
         return False
     (only,) = asked_for
     return (only.key, only.predicate) == (listing.key, "=") and _is_exact(only.key, only.value)
+
+
+def without_internal(asked: Asked, table: str, rows: str) -> str:
+    """SQL: the rows, with `exclude_internal` without those of Ray's own: job supervisors, and what polling causes."""
+    if not boolean(asked.query, "exclude_internal", default=False) or "is_internal" not in LISTINGS[table].flags:
+        return rows
+    return f"(from {rows} where not is_internal)"
 
 
 def _source(asked: Asked, table: str, asked_for: list[Filter]) -> str:
@@ -206,9 +257,9 @@ def _counted(asked: Asked, rows: str, listing: Listing, asked_for: list[Filter])
     key = (rows, tuple(asked_for))
     known = asked.open.counts.get(key)
     if known is None:
-        at_source = [each for each in asked_for if each.key in listing.at_source]
-        total = _count(asked, rows, *conditions(listing, at_source))
-        filtered = total if at_source == asked_for else _count(asked, rows, *conditions(listing, asked_for))
+        total = _count(asked, rows, *conditions_at_source(listing, asked_for))
+        same = is_counted_at_source(listing, asked_for)
+        filtered = total if same else _count(asked, rows, *conditions(listing, asked_for))
         known = total, filtered
         if len(asked.open.counts) < _COUNTS_KEPT:
             asked.open.counts[key] = known
@@ -220,8 +271,20 @@ def _count(asked: Asked, rows: str, where: str, values: list[object]) -> int:
     return int(number)
 
 
-def conditions(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]]:
-    """SQL for the filters, and its parameters."""
+def is_counted_at_source(listing: Listing, asked: list[Filter]) -> bool:
+    """Whether Ray counts nothing but what matches."""
+    return all(each.key in listing.at_source and each.key not in _AT_SOURCE for each in asked)
+
+
+def conditions_at_source(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]]:
+    """SQL for the filters that Ray applies where the rows come from, and its parameters."""
+    return conditions(listing, [each for each in asked if each.key in listing.at_source], _AT_SOURCE)
+
+
+def conditions(
+    listing: Listing, asked: list[Filter], columns: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, list[object]]:
+    """SQL for the filters, and its parameters; `columns` are where others are looked at than are named."""
     sql: list[str] = []
     values: list[object] = []
     for condition in asked:
@@ -243,7 +306,7 @@ def conditions(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]
             sql.append(f"{key} {compare} ?")
         else:
             values.append(condition.value.lower())
-            sql.append(f"lower({key}::varchar) {compare} ?")
+            sql.append(f"lower({columns.get(key, key)}::varchar) {compare} ?")
     return " and ".join(sql), values
 
 
@@ -281,11 +344,11 @@ def _texts(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
 
 def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     column = query.get("sort", "")
-    if column and column not in (*listing.filterable, listing.key):
-        raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(listing.filterable)}")
+    if column and column not in listing.sortable:
+        raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(sorted(listing.sortable))}")
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
-        return f" order by {column} {order} nulls last, {listing.key}{listing.then}"
+        return f" order by {listing.sortable[column]} {order} nulls last, {listing.key}{listing.then}"
     # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste. Of a whole
     # listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
     return f" order by {listing.key} {order}{listing.then}" if by_key else ""

@@ -26,6 +26,7 @@ from .answers import Refused
 from .ending import until_ending
 from .handling import Asked
 from .log_pieces import Colours, first_byte, found_again
+from .log_secrets import HiddenLines, written_by_ray
 from .log_targets import Target
 
 MOST_FOLLOWERS = 64
@@ -53,7 +54,10 @@ def follow(
         )
     try:
         follower = Follower(asked.open.files, asked.open.logs, meant, lines)
-        sent = until_ending(asked.request.scope, _as_they_come(follower, without_colours=without_colours))
+        shown = written_by_ray(meant.file.name) if asked.redact else None
+        lines_shown = HiddenLines(shown) if shown else None
+        coming = _as_they_come(follower, lines_shown, without_colours=without_colours)
+        sent = until_ending(asked.request.scope, coming)
         response = _Followed(sent, headers=headers | _AT_ONCE)
     except BaseException:
         _followers.release()
@@ -77,15 +81,20 @@ class _Followed(StreamingResponse):
             _followers.release()
 
 
-async def _as_they_come(follower: Follower, *, without_colours: bool) -> AsyncIterator[bytes]:
+async def _as_they_come(
+    follower: Follower, lines: HiddenLines | None, *, without_colours: bool
+) -> AsyncIterator[bytes]:
     colours = Colours()
     yield b""  # sends the headers, before there may be any byte
     while (piece := await run_in_threadpool(follower.next_piece)) is not None:
-        if piece:
-            yield colours.removed(piece) if without_colours else piece
-        else:
+        if not piece:
             await asyncio.sleep(POLL)
-    yield colours.held
+            continue
+        if lines:
+            piece = await run_in_threadpool(lines.taken, piece)
+        yield colours.removed(piece) if without_colours else piece
+    rest = lines.rest() if lines else b""
+    yield colours.removed(rest) + colours.held if without_colours else rest
 
 
 class Follower:

@@ -13,6 +13,7 @@ from ray_history.archive.session_files import SessionFiles
 
 from .answers import Refused
 from .handling import Asked
+from .log_secrets import without_secrets
 from .log_targets import Target
 
 ANSI = re.compile(rb"\x1b\[[(0-9);]+m")
@@ -21,7 +22,12 @@ _ANSI_BEGUN = re.compile(rb"\x1b(\[[(0-9);]{0,64})?\Z")
 
 
 def pieces(asked: Asked, meant: Target, lines: int) -> Iterator[bytes]:
-    """The bytes; the first are read already, so that what cannot be read is told by the status."""
+    """The bytes, as they may be shown; the first are read already, so that the status tells what cannot be read."""
+    found = _found(asked, meant, lines)
+    return without_secrets(meant.file.name, found) if asked.redact else found
+
+
+def _found(asked: Asked, meant: Target, lines: int) -> Iterator[bytes]:
     logs, file = asked.open.logs, meant.file
     try:
         return _begun(asked, logs.open(file), meant, lines)

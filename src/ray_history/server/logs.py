@@ -1,4 +1,7 @@
-"""Log files of a session: `/api/v0/logs/{file, stream}` and `/api/jobs/{id}/logs`; bytes pass unchanged."""
+"""Log files of a session: `/api/v0/logs/{file, stream}` and `/api/jobs/{id}/logs`.
+
+Bytes pass unchanged, except for secrets in files of Ray's own (see log_secrets.py).
+"""
 
 from __future__ import annotations
 

@@ -18,10 +18,12 @@ QUERY: dict[str, tuple[Schema, str]] = {
     "raw": (FLAG, "As last observed, instead of closed at the session's end."),
     "limit": (NUMBER, "At most so many rows."),
     "offset": (NUMBER, "Leave out the first so many."),
+    "cursor": (TEXT, "Page by page: empty for the first, then each answer's next_cursor."),
     "detail": (FLAG, "All columns."),
     "sort": (TEXT, "By this column."),
     "order": ({"type": "string", "enum": ["asc", "desc"]}, "Which way."),
     "exclude_driver": (FLAG, "Without the tasks of drivers."),
+    "exclude_internal": (FLAG, "Without what is Ray's own: job supervisors, what polling causes."),
     "timeout": (NUMBER, "Taken, as by Ray; nothing here takes that long."),
     "filter_keys": (_MANY, "Columns to filter by, one for each filter."),
     "filter_predicates": ({"type": "array", "items": {"type": "string", "enum": ["=", "!="]}}, "One for each filter."),
@@ -61,15 +63,15 @@ OTHERS = {
 """Paths that are not answered by a handler, and what their answers are."""
 
 _VIEW = "at raw"
+_LISTED = "limit offset cursor detail sort order timeout"
 _FILTERS = "filter_keys filter_predicates filter_values"
 _TAKEN: dict[str, str] = {
-    r"/api/v0/(actors|nodes|jobs|workers|placement_groups|runtime_envs|cluster_events)": (
-        f"{_VIEW} limit offset detail sort order timeout {_FILTERS}"
-    ),
-    r"/api/v0/tasks": f"{_VIEW} limit offset detail sort order timeout exclude_driver {_FILTERS}",
-    r"/api/v0/tasks/summarize": f"{_VIEW} summary_by timeout {_FILTERS}",
-    r"/api/v0/actors/summarize": f"{_VIEW} timeout {_FILTERS}",
-    r"/api/v0/tasks/timeline": f"{_VIEW} job_id download",
+    r"/api/v0/(nodes|workers|placement_groups|runtime_envs|cluster_events)": f"{_VIEW} {_LISTED} {_FILTERS}",
+    r"/api/v0/(actors|jobs)": f"{_VIEW} {_LISTED} exclude_internal {_FILTERS}",
+    r"/api/v0/tasks": f"{_VIEW} {_LISTED} exclude_driver exclude_internal {_FILTERS}",
+    r"/api/v0/tasks/summarize": f"{_VIEW} summary_by timeout exclude_internal {_FILTERS}",
+    r"/api/v0/actors/summarize": f"{_VIEW} timeout exclude_internal {_FILTERS}",
+    r"/api/v0/tasks/timeline": f"{_VIEW} job_id download exclude_internal",
     r"/logs/.*": "node_id node_ip",
     r"/api/v0/logs": "node_id node_ip glob timeout",
     r"/api/v0/logs/.*": "node_id node_ip filename task_id attempt_number actor_id pid submission_id suffix lines "

@@ -40,7 +40,8 @@ def _listed(result: Schema) -> Schema:
     """What the state API puts around the rows, or around a summary."""
     counts = dict.fromkeys(("total", "num_after_truncation", "num_filtered"), NUMBER)
     told = {"result": result, "partial_failure_warning": _WARNING, "warnings": {}}
-    return _enveloped(_object({"result": _object({**counts, **told})}))
+    following: Schema = {"type": ["string", "null"], "description": "Only with `cursor`; null on the last page."}
+    return _enveloped(_object({"result": _object({**counts, **told}, next_cursor=following)}))
 
 
 def _row(table: str, *, detail: bool = False) -> Schema:

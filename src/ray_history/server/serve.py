@@ -13,10 +13,11 @@ from starlette.responses import Response
 
 from ray_history.history.closure import REASON
 
-from .answers import Refused, plain_json
+from .answers import Refused, note_value, plain_json
 from .handling import Asked, Handler
 from .polled import is_later, object_of, objects_of, polled_answer
 from .redaction import shown
+from .sources import unknown
 
 _NO_SERVE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 _NEVER_RAN = ("NOT_STARTED", "DEPLOY_FAILED")
@@ -41,7 +42,10 @@ def serve_applications(asked: Asked) -> Response:
             for name, application in applications.items()
             if isinstance(application, dict) and application.get("source") == api_type.lower()
         }
-    return plain_json(shown(asked, details))
+    response = plain_json(shown(asked, details))
+    if note := unknown(asked).get("serve"):  # Ray's shape has no place for it
+        response.headers["X-Ray-History-Note"] = note_value(note)
+    return response
 
 
 def _as_of(asked: Asked, details: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
+from . import losses
 from .answers import Refused, enveloped, plain_json
 from .handling import Asked, Handler
 from .polled import object_of, polled_answer, polled_data
@@ -140,7 +141,7 @@ def _nothing_listed(asked: Asked, result: Any) -> Response:
         "num_after_truncation": 0,
         "num_filtered": 0,
         "result": result,
-        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, asked.warning))),
+        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, losses.warning(asked)))),
         "warnings": None,
     }
     return enveloped({"result": listing})

@@ -13,11 +13,19 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
+from . import losses
 from .answers import Refused, streamed_json
 from .asking import Filter, filters, integer, one_of
 from .handling import Asked, Handler
 from .lineage import Attempt, Node, attempts_in, grow, written
-from .listing import ALIASES, LISTINGS, conditions
+from .listing import (
+    ALIASES,
+    LISTINGS,
+    conditions,
+    conditions_at_source,
+    is_counted_at_source,
+    without_internal,
+)
 
 MOST_IN_A_TREE = 1_200_000
 """Attempts; each takes about 300 bytes of memory until the answer is sent, and 300 bytes of the answer."""
@@ -26,7 +34,7 @@ _NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
 _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
-_COUNTED = frozenset(("func_or_class_name", "job_id", "name", "state", "type"))
+_COUNTED = frozenset(("func_or_class_name", "is_internal", "job_id", "name", "state", "type"))
 """Columns by which tasks are counted ahead."""
 
 _TOTALS = ", ".join(
@@ -41,7 +49,7 @@ def summarize_tasks(asked: Asked) -> Response:
     summary_by = one_of(asked.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
     integer(asked.query, "timeout", 30, least=0)  # nothing here takes long enough for it
     wanted = filters(asked.query, ALIASES)
-    tasks = f"(from {asked.tables.source('tasks', asked.view)} where type <> 'DRIVER_TASK')"
+    tasks = _without_drivers(asked, asked.tables.source("tasks", asked.view))
     matching, values = _matching("tasks", tasks, wanted)
     warnings = []
     summary: Iterable[str]
@@ -65,13 +73,13 @@ def summarize_tasks(asked: Asked) -> Response:
         "total_actor_scheduled": creations,
         "summary_by": "lineage" if summary_by == "lineage" else "func_name",
     }
-    return _answer(asked, summary, totals, total, filtered, warnings)
+    return _answer(asked, "tasks", summary, totals, total, filtered, warnings)
 
 
 def summarize_actors(asked: Asked) -> Response:
     """Counts by class and state."""
     integer(asked.query, "timeout", 30, least=0)
-    actors = asked.tables.source("actors", asked.view)
+    actors = without_internal(asked, "actors", asked.tables.source("actors", asked.view))
     wanted = filters(asked.query, {})
     matching, values = _matching("actors", actors, wanted)
     ((filtered,),) = asked.tables.rows(f"select count(*) from {matching}", values)
@@ -90,17 +98,21 @@ def summarize_actors(asked: Asked) -> Response:
         """,
         values,
     )
-    return _answer(asked, _object(rows), {"total_actors": filtered, "summary_by": "class"}, total, filtered, [])
+    totals = {"total_actors": filtered, "summary_by": "class"}
+    return _answer(asked, "actors", _object(rows), totals, total, filtered, [])
 
 
 def _total(asked: Asked, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
     """Rows that Ray would have looked at, if `filtered` match."""
-    at_source = [condition for condition in wanted if condition.key in LISTINGS[table].at_source]
-    if at_source == wanted:
+    if is_counted_at_source(LISTINGS[table], wanted):
         return filtered
-    matching, values = _matching(table, rows, at_source)
-    ((total,),) = asked.tables.rows(f"select count(*) from {matching}", values)
+    where, values = conditions_at_source(LISTINGS[table], wanted)
+    ((total,),) = asked.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
     return int(total)
+
+
+def _without_drivers(asked: Asked, tasks: str) -> str:
+    return without_internal(asked, "tasks", f"(from {tasks} where type <> 'DRIVER_TASK')")
 
 
 def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[object]]:
@@ -114,7 +126,7 @@ def _met(asked: Asked, tasks: str, values: list[object], wanted: list[Filter]) -
     counts = asked.tables.task_counts(asked.view)
     if counts is not None and _COUNTED.issuperset(condition.key for condition in wanted):
         attempts, first = "sum(attempts)::bigint", "min(first_task_id)"
-        tasks, values = _matching("tasks", f"(from {counts} where type <> 'DRIVER_TASK')", wanted)
+        tasks, values = _matching("tasks", _without_drivers(asked, counts), wanted)
     columns = f"name, func_or_class_name, state, type, {attempts} as attempts, {first} as first"
     return f"select {columns} from {tasks} group by all", values
 
@@ -189,6 +201,7 @@ def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
 
 def _answer(
     asked: Asked,
+    table: str,
     summary: Iterable[str],
     totals: Mapping[str, int | str],
     total: int,
@@ -200,7 +213,8 @@ def _answer(
         yield f'"num_filtered": {filtered}, "result": {{"node_id_to_summary": {{"cluster": {{"summary": '
         yield from summary
         yield f", {_json(totals)[1:]}}}}}, "
-        yield f'"partial_failure_warning": {_json(asked.warning)}, "warnings": {_json(warnings or None)}}}}}}}'
+        lost = losses.warning(asked, table)
+        yield f'"partial_failure_warning": {_json(lost)}, "warnings": {_json(warnings or None)}}}}}}}'
 
     return streamed_json(parts())
 

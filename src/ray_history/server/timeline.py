@@ -19,7 +19,7 @@ from starlette.responses import Response
 from .answers import JSON, streamed_json
 from .asking import Filter, boolean
 from .handling import Asked, Handler
-from .listing import LISTINGS, conditions
+from .listing import LISTINGS, conditions, without_internal
 
 _AT_ONCE = 20_000
 """Events that are made before the first is sent: a slow reader then holds text, not a running query."""
@@ -101,7 +101,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
             coalesce(node_ip_address, '') as node_ip_address, concat(component_type, ':', component_id) as component
-        from {tables.source("tasks", asked.view)}
+        from {without_internal(asked, "tasks", tables.source("tasks", asked.view))}
         where component_type in ('worker', 'driver') and type <> 'DRIVER_TASK' and len(spans) > 0
             {f"and {where}" if where else ""}
     )"""

@@ -246,6 +246,27 @@ def test_what_is_not_shown_is_counted_all_the_same(tmp_path: Path, monkeypatch: 
     assert told["headline"]["text"].startswith("4 of 4 failed attempts ended that way, in 4 functions")
 
 
+def test_what_is_rays_own_is_left_out_and_said(tmp_path: Path) -> None:
+    cause = {"actorDiedErrorContext": {"reason": "NODE_DIED", "errorMessage": "Its node has died."}}
+    dead = [actor_life(actor_step("ALIVE", 1, NODE, pid=5)), actor_life(actor_step("DEAD", 7, NODE, deathCause=cause))]
+    own = [*failed(2, "run", 1, 5, "It died.", "WORKER_DIED"), *ran(3, "ping", 1, 2)]
+    for event in own:
+        if "taskDefinitionEvent" in event:
+            event["taskDefinitionEvent"]["taskFunc"]["pythonFunctionDescriptor"]["className"] = "JobSupervisor"
+    events = [
+        *failed(1, "mine", 1, 5, "It died.", "WORKER_DIED"),
+        *own,
+        actor(className="JobSupervisor", rayNamespace="SUPERVISOR_ACTOR_RAY_NAMESPACE"),
+        *dead,
+        job(entrypoint="/x/ray/dashboard/dashboard.py"),
+        job_life("CREATED", 0),
+    ]
+    told = digest_of(tmp_path, events)
+    assert [group["function"] for group in told["groups"]] == ["mine"]
+    assert (told["failed_attempts"], told["actors"], told["dead_actors"]) == (1, [], 0)
+    assert told["internal"] == {"task_attempts": 2, "failed_attempts": 1, "actors": 1, "jobs": 1}
+
+
 def test_actors_die_of_what_ray_says(tmp_path: Path) -> None:
     cause = {"actorDiedErrorContext": {"reason": "NODE_DIED", "errorMessage": "Its node has died."}}
     told = digest_of(

@@ -62,8 +62,12 @@ def test_the_page_runs_under_a_policy_without_anything_inline(server: Served, pa
 def test_facts_are_those_of_the_api(server: Served, page: Element) -> None:
     facts = {item.one("dt").text: item.one("dd").text for item in page.one("dl", "facts").all("div")}
     assert facts["Jobs"] == "7 1 failed"
-    assert facts["Task attempts"] == "349 20 failed"
-    assert facts["Actors"] == "36 3 to look at"
+    assert facts["Task attempts"] == "256 20 failed"
+    assert facts["Actors"] == "27 3 to look at"
+    for table, number in (("tasks", 256), ("actors", 27)):
+        listed = server.get(f"{S}/api/v0/{table}?limit=1&exclude_internal=1").json["data"]["result"]
+        assert listed["total"] == number
+    assert "Ray's own, such as job supervisors: 93 task attempts, 9 actors." in section(page, "h-f").text
     assert facts["CPU / GPU"] == "6 / 0"
     assert facts["Duration"] == "2 min"
     assert "Ray 2.60.0" in page.one("h1").text or any(tag.text == "Ray 2.60.0" for tag in page.all("span", "tag"))

@@ -8,7 +8,12 @@ with definition as (
         max(said(body->>'driverPid')) as driver_pid,
         max(hex_id(body->>'driverNodeId', 28)) as driver_node_id,
         max(said(body->>'$.config.serializedRuntimeEnv')) as runtime_env,
-        max(filled(body->'$.config.metadata')) as metadata
+        max(filled(body->'$.config.metadata')) as metadata,
+        -- Ray's own drivers: most versions send nothing about them. The dashboard's are told by what they run.
+        coalesce(bool_or(
+            starts_with(coalesce(body->>'$.config.rayNamespace', body->>'rayNamespace'), '_ray_internal')
+            or regexp_matches(body->>'entrypoint', '/ray/(dashboard|_private|autoscaler)/')
+        ), false) as is_internal
     from rare_event
     where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
@@ -169,7 +174,8 @@ select
     submission.driver_exit_code,
     coalesce(node.node_ip, polled_driver.ip) as driver_ip,
     last_driver.driver_pid,
-    last_driver.end_ns as driver_end_ns
+    last_driver.end_ns as driver_end_ns,
+    submission.submission_id is null and coalesce(last_driver.is_internal, false) as is_internal
 from last_driver
 full join submission on submission.submission_id = last_driver.submission_id
 left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id

@@ -7,7 +7,7 @@ those. Paths that act on the cluster are not passed on (profiling attaches to pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from ..answers import JSON, Refused, enveloped, plain_json
 from ..ending import until_ending
 from ..frontend import Frontends
 from ..handling import both_ways
+from ..log_secrets import HiddenLines, written_by_ray
 from ..redaction import has_secrets, redacted
 from ..small_answers import no_profiling
 from .fleet import LIVE, Running
@@ -142,22 +143,33 @@ class Passing:
             if self.redact and answer.kind == "application/json" and request.method == "GET":
                 await _redacted(answer, await answer.whole(), request.scope, send)
             else:
-                await self._stream(answer, request.scope, send)
+                # All names that are given: Ray takes another one of several than we do.
+                names = request.query_params.getlist("filename") if self.redact else []
+                shown = next(filter(None, map(written_by_ray, names)), None)
+                await self._stream(answer, HiddenLines(shown) if shown else None, request.scope, send)
 
-    async def _stream(self, answer: HeadAnswer, scope: Scope, send: Send) -> None:
+    async def _stream(self, answer: HeadAnswer, lines: HiddenLines | None, scope: Scope, send: Send) -> None:
         headers = list(_headers(answer))
         if self.follow:
             headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
-        elif "Content-Length" in answer.headers and answer.kind != "application/json":  # which may yet be shortened
+        elif "Content-Length" in answer.headers and answer.kind != "application/json" and not lines:  # else it changes
             headers.append((b"content-length", answer.headers["Content-Length"].encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
-            async for piece in until_ending(scope, answer.pieces) if self.follow else answer.pieces:
+            pieces = _without_secrets(answer.pieces, lines) if lines else answer.pieces
+            async for piece in until_ending(scope, pieces) if self.follow else pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except HeadSilent:
             if not self.follow:
                 raise
         await send({"type": "http.response.body", "body": b""})
+
+
+async def _without_secrets(pieces: AsyncIterator[bytes], lines: HiddenLines) -> AsyncIterator[bytes]:
+    """A log that Ray itself writes, as it comes."""
+    async for piece in pieces:
+        yield await run_in_threadpool(lines.taken, piece)
+    yield lines.rest()
 
 
 async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -> None:

@@ -17,6 +17,8 @@ class Reason:
     short: str
     """In two or three words."""
     full: str
+    concerns_tables: bool = False
+    """Whether listings may lack rows or fields, that Ray had told, because of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ def kept(told: Told) -> Kept:
 def _reasons(told: Told) -> list[Reason]:
     found = []
 
-    def because(short: str, full: str) -> None:
-        found.append(Reason(short, full))
+    def because(short: str, full: str, *, concerns_tables: bool = False) -> None:
+        found.append(Reason(short, full, concerns_tables))
 
     if told.vanished:
         because("vanished", "There was no sign of life any more, and no end in order: the last seconds are lost.")
@@ -115,18 +117,25 @@ def _reasons(told: Told) -> list[Reason]:
         because(
             f"Ray dropped {texts.short(number)}",
             f"{number:,} events were dropped by Ray itself before they reached a collector.",
+            concerns_tables=True,
         )
     if number := told.missing:
-        because(f"{texts.short(number)} not stored", f"{number:,} events that collectors received were never stored.")
+        because(
+            f"{texts.short(number)} not stored",
+            f"{number:,} events that collectors received were never stored.",
+            concerns_tables=True,
+        )
     if number := told.quarantined:
         because(
             f"{texts.short(number)} not understood",
             f"{number:,} events could not be understood; they are kept, not shown.",
+            concerns_tables=True,
         )
     if told.without_files.count:
         because(
             f"{Nodes(told.without_files.count)} missing",
             f"Nothing was stored of {told.without_files}: no collector ran there, or none got to store anything.",
+            concerns_tables=True,
         )
     if lost := told.log_bytes_lost:
         because(f"{texts.size(lost)} of logs lost", f"{texts.size(lost)} of log files are lost.")
@@ -134,6 +143,7 @@ def _reasons(told: Told) -> list[Reason]:
         because(
             f"{texts.short(number)} problem{'s' * (number > 1)}",
             f"{number:,} problems while reading the archive, such as: {texts.clip(told.problem, 300)}",
+            concerns_tables=True,
         )
     if not told.collectors:
         because("no account", "No collector kept an account of this session, so that nobody knows whether all arrived.")

@@ -1,7 +1,7 @@
 """What went wrong in a session: failed tasks by error and function, dead actors, lost nodes. Also as JSON, `_digest`.
 
 Everything is counted by SQL over what was observed: tasks that were open when the cluster ended are counted apart, not
-as failures.
+as failures, and so is what is Ray's own.
 """
 
 from __future__ import annotations
@@ -56,6 +56,20 @@ class LostNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Internal:
+    """What is Ray's own (job supervisors, what polling causes), and therefore left out."""
+
+    task_attempts: int = 0
+    failed_attempts: int = 0
+    actors: int = 0
+    jobs: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.task_attempts + self.actors + self.jobs
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """What went wrong."""
 
@@ -74,6 +88,7 @@ class Digest:
     largest_cause: str | None = None
     """The error of what failed most."""
     cause_began_ns: int | None = None
+    internal: Internal = Internal()
 
 
 @remembered
@@ -95,6 +110,7 @@ def digest(asked: Asked) -> Digest:
         nodes=_nodes(asked),
         largest_cause=cause.groups[0].error if cause else None,
         cause_began_ns=cause.first_ns if cause else None,
+        internal=_internal(asked),
     )
     return replace(whole, headline=headline(whole, jobs_of(asked)), groups=groups[:MOST_GROUPS])
 
@@ -117,7 +133,7 @@ def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
             ) as cause,
             left(coalesce(exit_detail, ''), {_LONGEST_TEXT}) as reason
         from {asked.tables.source("actors", View(asked.view.at))}
-        where state = 'DEAD'
+        where state = 'DEAD' and not is_internal
         order by end_ns nulls last, actor_id
         """
     )
@@ -125,6 +141,24 @@ def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
     actors = [DeadActor(*row) for row in found[:MOST_ACTORS]]
     actors = [replace(actor, reason=shown(asked, _said(actor.reason))) for actor in actors]
     return actors, len(rows), max(0, len(found) - MOST_ACTORS)
+
+
+def _internal(asked: Asked) -> Internal:
+    view = View(asked.view.at)
+    counts, each = asked.tables.task_counts(view), "attempts"
+    if counts is None:
+        counts, each = asked.tables.source("tasks", view), "1"
+    ((attempts, failed),) = asked.tables.rows(
+        f"""
+        select coalesce(sum({each}), 0)::bigint, coalesce(sum({each}) filter (state = 'FAILED'), 0)::bigint
+        from {counts} where is_internal and type <> 'DRIVER_TASK'
+        """
+    )
+    actors, jobs = (
+        asked.tables.rows(f"select count(*) from {asked.tables.source(table, view)} where is_internal")[0][0]
+        for table in ("actors", "jobs")
+    )
+    return Internal(attempts, failed, actors, jobs)
 
 
 def _said(reason: str) -> str:

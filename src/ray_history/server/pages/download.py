@@ -31,6 +31,7 @@ from ray_history.history.sql import text
 from ..about import account
 from ..answers import Refused
 from ..handling import Asked, Handler
+from ..log_secrets import without_secrets
 from ..redaction import redacted, shown
 
 journal = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def _members(asked: Asked) -> Iterator[tuple[str, _Pieces, bool]]:
     logs = asked.open.logs
     for node in logs.nodes():
         for file in logs.list(node):
-            yield f"logs/{node}/{file.name}", _log(logs, file), False
+            yield f"logs/{node}/{file.name}", _log(logs, file, redact=asked.redact), False
     if asked.redact:
         return
     store = logs.store
@@ -160,8 +161,9 @@ def _once(body: bytes) -> _Pieces:
     yield body
 
 
-def _log(logs: LogFiles, file: LogFile) -> _Pieces:
-    yield from logs.open(file).stream()
+def _log(logs: LogFiles, file: LogFile, *, redact: bool) -> _Pieces:
+    parts = logs.open(file).stream()
+    yield from without_secrets(file.name, parts) if redact else parts
 
 
 def _stream(store: Store, key: str) -> _Pieces:
@@ -237,8 +239,8 @@ def _readme(asked: Asked) -> str:
             "",
             "Secrets are hidden on this server. The tables hold <redacted> in the place of environment variables. Left",
             "out are the event files, the polled answers of the dashboard, the tables rare_events and documents, and",
-            "the custom fields of cluster events, since these hold whatever Ray sent. Log files are as they were",
-            "written.",
+            "the custom fields of cluster events, since these hold whatever Ray sent. Log files are as programs wrote",
+            "them; in those that Ray itself writes about events and runtime environments secrets are hidden too.",
         ]
     else:
         parts += [

@@ -86,7 +86,7 @@ def _found(asked: Asked) -> list[tuple[Group, _Key | None]]:
                 split(regexp_extract_all(error_message, {text(RAISED)}, 1)[-1], '.')[-1] as raised,
                 contains(error_message, {text(NOT_COMPUTED)}) as of_input
             from {tasks}
-            where state = 'FAILED' and type <> 'DRIVER_TASK'
+            where state = 'FAILED' and type <> 'DRIVER_TASK' and not is_internal
         ),
         recovered as (select distinct task_id from {tasks} where state = 'FINISHED' and attempt_number > 0)
         select
@@ -177,7 +177,7 @@ def counted(asked: Asked) -> tuple[int, int, int]:
             count(distinct case when state = 'FAILED' then task_id end),
             count(*) filter (state not in ('FINISHED', 'FAILED'))
         from {asked.tables.source("tasks", View(asked.view.at))}
-        where state <> 'FINISHED' and type <> 'DRIVER_TASK'
+        where state <> 'FINISHED' and type <> 'DRIVER_TASK' and not is_internal
         """
     )
     return attempts, tasks, unfinished if asked.open.ended_ns is not None else 0

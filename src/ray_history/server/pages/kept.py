@@ -40,6 +40,10 @@ class SessionKept:
     nodes: list[NodeAccount]
     problems: list[str]
     problem_count: int
+    unknown: list[str]
+    """What is not known because nobody kept its source."""
+    unknown_types: dict[str, int]
+    """Events of types that we do not know."""
 
 
 def session_kept(asked: Asked) -> SessionKept:
@@ -70,6 +74,8 @@ def session_kept(asked: Asked) -> SessionKept:
         sorted(nodes, key=lambda node: (node.is_whole, node.name)),
         told["problems"][:20],
         told["problem_count"],
+        list(dict.fromkeys(told["unknown"].values())),
+        told["events"]["unknown_types"],
     )
 
 

@@ -50,12 +50,14 @@ def jobs_of(asked: Asked) -> list[Job]:
         for job, *counts in asked.tables.rows(
             f"""select job_id, count(*) filter (state = 'FINISHED'), count(*) filter (state = 'FAILED'),
                 count(*) filter (state not in ('FINISHED', 'FAILED'))
-            from {asked.tables.source("tasks", view)} where type <> 'DRIVER_TASK' group by job_id"""
+            from {asked.tables.source("tasks", view)}
+            where type <> 'DRIVER_TASK' and not is_internal group by job_id"""
         )
     }
     rows = asked.tables.rows(
         f"""select job_id, submission_id, entrypoint, status, message, start_ms, end_ms, driver_node_id
         from {asked.tables.source("jobs", view)}
+        where not is_internal
         order by status <> 'FAILED', start_ms desc nulls last, job_id desc"""
     )
     jobs = []
