@@ -91,7 +91,7 @@ SESSIONS += ["snake", "numbers"]
 def urls(server: Served, base: str) -> Iterator[str]:
     """Every route, with ids that the session has."""
     ids = {"protocol": "gcs", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
-    ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file"}
+    ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file", "name": "raylet.out"}
     for path in HANDLERS:
         url = re.sub(r"{(\w+)[^}]*}", lambda part: ids[part[1]], path)
         yield from (url, url + "?raw=1", url + "?at=2026-11-15T20:57:00Z")
