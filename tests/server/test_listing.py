@@ -227,6 +227,17 @@ def test_what_is_rays_own_can_be_left_out(server: Served) -> None:
     assert asked(server, "nodes", exclude_internal=1).rows == asked(server, "nodes").rows
 
 
+@pytest.mark.parametrize("sort", ["", "duration", "is_internal", "start_time_ms"])
+def test_so_it_can_where_one_task_is_asked_for(server: Served, sort: str) -> None:
+    sorting = {"sort": sort} if sort else {}
+    own = asked(server, "tasks", ("is_internal", "=", "true"), limit=1).rows[0]["task_id"]
+    users = asked(server, "tasks", limit=1, exclude_internal=1).rows[0]["task_id"]
+    for one, found in ((own, False), (users, True)):
+        told = asked(server, "tasks", ("task_id", "=", one), exclude_internal=1, **sorting).rows
+        assert {row["task_id"] for row in told} == ({one} if found else set())
+        assert asked(server, "tasks", ("task_id", "=", one), **sorting).rows
+
+
 def test_summaries_and_the_timeline_leave_it_out_too(server: Served) -> None:
     def names(path: str) -> set[str]:
         found = server.get(f"{S}/api/v0/{path}").json["data"]["result"]["result"]["node_id_to_summary"]

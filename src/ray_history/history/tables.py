@@ -30,7 +30,7 @@ join anything, and none should say the same thing twice."""
 
 _SHOWN = """
     * exclude (
-        is_internal, is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, told_name, actor_repr_name,
+        is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, told_name, actor_repr_name,
         error, debugger
     )
 """
