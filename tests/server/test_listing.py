@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -210,6 +211,10 @@ def test_a_cursor_is_good_for_its_own_question_only(server: Served) -> None:
     assert asked(server, "tasks", limit=10, cursor=cursor).status == 200
     assert asked(server, "tasks", limit=20, cursor=cursor).status == 400
     assert asked(server, "actors", limit=10, cursor=cursor).status == 400
+    question = base64.urlsafe_b64decode(cursor + "==")[8:]
+    for offset, status in ((2**63 - 1, 200), (2**63, 400), (2**64 - 1, 400)):  # not ours, but anybody can make them
+        made = base64.urlsafe_b64encode(offset.to_bytes(8) + question).decode()
+        assert asked(server, "tasks", limit=10, cursor=made).status == status
 
 
 def test_what_is_rays_own_can_be_left_out(server: Served) -> None:

@@ -71,9 +71,9 @@ class View:
     @property
     def end(self) -> int | None:
         """The end that what is open gets; None if it stays open."""
-        return (
-            None if self.at is not None and self.closed_at is not None and self.at < self.closed_at else self.closed_at
-        )
+        if self.at is not None and self.closed_at is not None and self.at < self.closed_at:
+            return None
+        return self.closed_at
 
 
 LAST = View()

@@ -8,12 +8,17 @@ shows its own cluster instead of an answer that it cannot read.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import MutableMapping
 from typing import Any
 
-from backports import zstd
 from isal import isal_zlib
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _KINDS = ("application/json", "text/", "application/javascript", "application/manifest+json", "image/svg+xml")
 _WORTH_IT = 1024

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from .answers import Refused
 from .handling import Asked
 
+_FURTHEST = 2**63 - 1
+"""What a database takes: a token may be made by anybody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Following:
@@ -62,10 +65,11 @@ def _read(token: str, question: bytes) -> int:
         told = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError):
         told = b""
-    if len(told) != 8 + len(question) or told[8:] != question:
+    offset = int.from_bytes(told[:8])
+    if len(told) != 8 + len(question) or told[8:] != question or offset > _FURTHEST:
         raise Refused(
             400,
             "cursor is of another question, or the session went on since; "
             "begin again with an empty cursor=, or go by offset=",
         )
-    return int.from_bytes(told[:8])
+    return offset
