@@ -282,6 +282,11 @@ def may_hold_secret(table: str, *, detail: bool, clean: bool = False) -> str:
     """
 
 
+def tells_secret(words: str) -> str:
+    """SQL: whether a text may tell a secret."""
+    return f"regexp_matches({words}, {_TOLD_SECRET})"
+
+
 def repeated_secrets(tasks: str, names: str) -> str:
     """SQL: whether a secret may be told by what many tasks have in common: their names, where they were called, their
     runtime environments. Looked at once, it need not be looked at in each row."""

@@ -24,7 +24,7 @@ from ray_history.server.log_secrets import without_secrets
 from ray_history.server.pages import download
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import NODE, job, job_life, task, task_id
-from tests.server.pages.told_sessions import SESSION, end_long_ago, ran, write_session
+from tests.server.pages.told_sessions import SESSION, end_long_ago, failed, ran, write_session
 from tests.server.serving import Served, served
 
 S = f"/s/default/demo/{captured().session}"
@@ -101,6 +101,7 @@ def secretive(folder: Path) -> Store:
         folder,
         [
             task(task_id(1), serializedRuntimeEnv=env),
+            *failed(3, "broken", 1, 2, f"KeyError: DB_PASSWORD={SECRET}"),
             *ran(2, "fine", 1, 2),
             job(entrypoint=f"DB_PASSWORD={SECRET} python x.py", config={"serializedRuntimeEnv": env, "metadata": {}}),
             job_life("CREATED", 0),

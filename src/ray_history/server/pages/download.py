@@ -26,13 +26,13 @@ from starlette.types import Receive, Scope, Send
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
-from ray_history.history.sql import text
 
+from .. import log_secrets
 from ..about import account
 from ..answers import Refused
 from ..handling import Asked, Handler
-from ..log_secrets import without_secrets
-from ..redaction import redacted, shown
+from ..redaction import shown
+from .hidden_texts import without_secrets
 
 journal = logging.getLogger(__name__)
 
@@ -42,12 +42,6 @@ _TABLES = (
 )  # fmt: skip
 _WHOLE = ("rare_events", "documents")
 """Events and polled answers as they came."""
-_SECRET_COLUMNS = {
-    "tasks": "runtime_env",
-    "actors": "serialized_runtime_env",
-    "jobs": "runtime_env",
-    "runtime_envs": "runtime_env",
-}
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 
 _running = threading.BoundedSemaphore(MOST_AT_ONCE)
@@ -142,7 +136,7 @@ def _members(asked: Asked) -> Iterator[tuple[str, _Pieces, bool]]:
     yield "completeness.json", _once(msgspec.json.format(msgspec.json.encode(shown(asked, account(asked))))), False
     for table in _TABLES if asked.redact else (*_TABLES, *_WHOLE):
         yield f"tables/{table}.parquet", _parquet(asked, table), True
-    yield "tables/facts.json", _once(msgspec.json.format(msgspec.json.encode(asked.open.facts))), False
+    yield "tables/facts.json", _once(msgspec.json.format(msgspec.json.encode(shown(asked, asked.open.facts)))), False
     logs = asked.open.logs
     for node in logs.nodes():
         for file in logs.list(node):
@@ -163,7 +157,7 @@ def _once(body: bytes) -> _Pieces:
 
 def _log(logs: LogFiles, file: LogFile, *, redact: bool) -> _Pieces:
     parts = logs.open(file).stream()
-    yield from without_secrets(file.name, parts) if redact else parts
+    yield from log_secrets.without_secrets(file.name, parts) if redact else parts
 
 
 def _stream(store: Store, key: str) -> _Pieces:
@@ -171,46 +165,13 @@ def _stream(store: Store, key: str) -> _Pieces:
 
 
 def _parquet(asked: Asked, table: str) -> _Pieces:
+    tables = asked.tables
+    rows = f"from {table.removesuffix('s') if table in _WHOLE else tables.source(table)}"
     try:
-        yield from asked.tables.parquet(_rows(asked, table))
+        yield from tables.parquet(without_secrets(tables, table) if asked.redact else rows)
     except duckdb.Error as error:
         journal.error("table %s could not be written", table, exc_info=error)
         raise ArchiveError("the table could not be written; the server's log says more") from error
-
-
-def _rows(asked: Asked, table: str) -> str:
-    if table in _WHOLE:
-        return f"from {table.removesuffix('s')}"
-    source = asked.tables.source(table)
-    column = _SECRET_COLUMNS.get(table) if asked.redact else None
-    if table == "jobs" and asked.redact:
-        return _redacted_jobs(asked, source)
-    if table == "cluster_events" and asked.redact:
-        return f"select * replace (null::json as custom_fields) from {source}"
-    if column:
-        return f"select * replace (redacted({column}::varchar) as {column}) from {source}"
-    return f"from {source}"
-
-
-def _redacted_jobs(asked: Asked, source: str) -> str:
-    """Free text of jobs is looked through as the API does; there are few of them."""
-    columns = [name for (name, *_) in asked.tables.rows(f"describe from {source}")]
-    hidden = ("entrypoint", "message", "metadata", "runtime_env")
-    rows = asked.tables.rows(f"select row_number() over (), {', '.join(hidden)} from (from {source} order by job_id)")
-    values = []
-    for number, *told in rows:
-        shown_row = redacted(dict(zip(hidden, told, strict=True)))
-        values.append(f"({number}, {', '.join(_literal(shown_row[name]) for name in hidden)})")
-    if not values:
-        return f"from {source}"
-    return f"""
-        select {", ".join(f"told.{name}" if name in hidden else f"job.{name}" for name in columns)}
-        from (select *, row_number() over () as number from (from {source} order by job_id)) as job
-        join (values {", ".join(values)}) as told (number, {", ".join(hidden)}) using (number)"""
-
-
-def _literal(value: Any) -> str:
-    return "null" if value is None else text(str(value))
 
 
 def _unique(name: str, taken: set[str]) -> str:
@@ -237,10 +198,10 @@ def _readme(asked: Asked) -> str:
     if asked.redact:
         parts += [
             "",
-            "Secrets are hidden on this server. The tables hold <redacted> in the place of environment variables. Left",
-            "out are the event files, the polled answers of the dashboard, the tables rare_events and documents, and",
-            "the custom fields of cluster events, since these hold whatever Ray sent. Log files are as programs wrote",
-            "them; in those that Ray itself writes about events and runtime environments secrets are hidden too.",
+            "Secrets are hidden on this server. The tables hold <redacted> in the place of environment variables, and",
+            "of whatever is named like a secret. Left out are the event files, the polled answers of the dashboard,",
+            "and the tables rare_events and documents, since these hold whatever Ray sent. Log files are as programs",
+            "wrote them; in those that Ray itself writes about events and runtime environments secrets are hidden too.",
         ]
     else:
         parts += [
