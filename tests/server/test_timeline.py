@@ -110,6 +110,7 @@ class Question:
     tables: Tables
     view: View = LAST
     query: QueryParams = field(default_factory=QueryParams)
+    redact: bool = True
 
 
 def trace(place: Path, *events: Event, job: str = "") -> Trace:

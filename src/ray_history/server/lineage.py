@@ -56,14 +56,16 @@ _NONE: list[Node] = []
 _NOBODY = Node("", "", "", None)
 
 
-def grow(attempts: Iterable[Attempt], parents: AbstractSet[str] | None = None) -> list[Node]:
+def grow(
+    attempts: Iterable[Attempt], parents: AbstractSet[str] | None = None, shown: Callable[[str], str] = str
+) -> list[Node]:
     """The top of the tree of these attempts (or plain tuples like them).
 
     They come in any order, but those of one task one after the other, the first one first. Only tasks among `parents`
-    have others below them; if that is not known, any may. Attempts are not in the tree when what they belong below is
-    unknown, or when they are in a circle.
+    have others below them; if that is not known, any may. `shown` is what a name is shown as. Attempts are not in the
+    tree when what they belong below is unknown, or when they are in a circle.
     """
-    tops = _placed(attempts, parents)
+    tops = _placed(attempts, parents, shown)
     levels = list(tops)
     for node in levels:  # grows while it is read: parents before children
         levels.extend(node.children)
@@ -80,13 +82,14 @@ def attempts_in(top: list[Node]) -> int:
     return sum(sum(node.counts.values()) for node in top)
 
 
-def _placed(attempts: Iterable[Attempt], parents: AbstractSet[str] | None) -> list[Node]:
+def _placed(attempts: Iterable[Attempt], parents: AbstractSet[str] | None, shown: Callable[[str], str]) -> list[Node]:
     """Nodes below each other; returns those at the top."""
     nodes: dict[str, Node] = {}
     """Those that something may stand below: of a large session few, and only they are looked up."""
     below: dict[str | None, list[Node]] = {None: []}
     shared: Callable[[Any, Any], Any] = {}.setdefault
     """One copy of each text: attempts come with copies of their own."""
+    names: dict[str, str] = {}
     once: dict[str, dict[str, int]] = {}
     last, node = "", _NOBODY
     for task_id, place, name, kind, state, created_ms, actor_name, actor_place in attempts:
@@ -94,13 +97,15 @@ def _placed(attempts: Iterable[Attempt], parents: AbstractSet[str] | None) -> li
             node.counts = node.counts | {state: node.counts.get(state, 0) + 1}
             continue
         # A task is as old as its first attempt. In Ray as any of them: it does not define the order of attempts.
-        last, node = task_id, Node(shared(name, name), task_id, shared(kind, kind), created_ms)
+        if name not in names:
+            names[name] = shown(name)
+        last, node = task_id, Node(names[name], task_id, shared(kind, kind), created_ms)
         node.counts = once.setdefault(state, {state: 1})
         if parents is None or task_id in parents:
             nodes[task_id] = node
         below.setdefault(place, []).append(node)
         if kind == "ACTOR_CREATION_TASK" and place is not None:
-            nodes[place] = actor = Node(actor_name or "", place, "ACTOR", None)
+            nodes[place] = actor = Node(shown(actor_name or ""), place, "ACTOR", None)
             below.setdefault(actor_place, []).append(actor)
     for place, children in below.items():
         if place in nodes:

@@ -13,6 +13,8 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
+from ray_history.history.sql import text
+
 from . import losses
 from .answers import Refused, streamed_json
 from .asking import Filter, filters, integer, one_of
@@ -26,6 +28,7 @@ from .listing import (
     is_counted_at_source,
     without_internal,
 )
+from .redaction import shown
 
 MOST_IN_A_TREE = 1_200_000
 """Attempts; each takes about 300 bytes of memory until the answer is sent, and 300 bytes of the answer."""
@@ -132,30 +135,37 @@ def _met(asked: Asked, tasks: str, values: list[object], wanted: list[Filter]) -
 
 
 def _by_name(asked: Asked, met: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
-    """In the order of task ids, as Ray meets them: a name has the type of its first task. All tasks are read once, and
-    what is made of their columns is made of the few that differ."""
-    rows = asked.tables.fetch(
-        f"""
+    """In the order of task ids, as Ray meets them: a name has the type of its first task."""
+    rows = asked.tables.fetch(_counted(met, _NAME), values)
+    names = {name: without for *_, name in rows if (without := shown(asked, name)) != name}
+    if names:
+        known = ", ".join(f"{text(name)}: {text(without)}" for name, without in names.items())
+        rows = asked.tables.fetch(_counted(met, f"coalesce(map {{{known}}}[{_NAME}], {_NAME})"), values)
+    return _object([row[:1] for row in rows]), (rows[0][1:5] if rows else (0, 0, 0, 0))
+
+
+def _counted(met: str, name: str) -> str:
+    """SQL: the text of each name's counts, the totals of all, and the name. All tasks are read once, and what is made of
+    their columns is made of the few that differ."""
+    return f"""
         with met as materialized ({met}),
         counted as (
             select
-                {_NAME} as name, {_STATE} as state, sum(attempts)::bigint as attempts,
+                {name} as name, {_STATE} as state, sum(attempts)::bigint as attempts,
                 min(met.first) as first, arg_min(type, met.first) as type
             from met group by all
         ),
         written as (
-            select min(first) as first, concat(to_json(name), ': ', to_json({{
+            select name, min(first) as first, concat(to_json(name), ': ', to_json({{
                 'func_or_class_name': name,
                 'type': arg_min(type, first),
                 'state_counts': map_from_entries(list((state, attempts) order by first))
             }})) as text
             from counted group by name
         )
-        select text, totals.* from written, (select {_TOTALS} from met) as totals order by first
-        """,
-        values,
-    )
-    return _object([row[:1] for row in rows]), (rows[0][1:] if rows else (0, 0, 0, 0))
+        select text, totals.*, name
+        from written, (select {_TOTALS} from met) as totals order by first
+        """
 
 
 def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[Node]:
@@ -190,7 +200,7 @@ def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[No
         asked.tables.stream(f"{attempts} where task_id in {again} order by task_id, attempt_number", values * 2),
     )
     parents = {parent for (parent,) in asked.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
-    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)), parents)
+    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(asked, name))
 
 
 def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:

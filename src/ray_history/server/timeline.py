@@ -10,16 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from ray_history.history.rows import tells_secret
+
 from .answers import JSON, streamed_json
 from .asking import Filter, boolean
 from .handling import Asked, Handler
 from .listing import LISTINGS, conditions, without_internal
+from .redaction import redacted
 
 _AT_ONCE = 20_000
 """Events that are made before the first is sent: a slow reader then holds text, not a running query."""
@@ -81,6 +83,12 @@ _EVENT = f"""to_json({{
     'ph': 'X'
 }})::varchar"""
 
+_MAY_TELL_SECRET = f"""(
+    (span.extraData <> '{{}}' and {tells_secret("span.extraData")})
+    or {tells_secret("span.eventName")}
+    or is_called_so
+)"""
+
 
 def timeline(asked: Asked) -> Response:
     """The spans of all tasks, or of one job's, as a trace for Perfetto."""
@@ -100,6 +108,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
     tasks = f"""(
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
+            coalesce({tells_secret("func_or_class_name")}, false) as is_called_so,
             coalesce(node_ip_address, '') as node_ip_address, concat(component_type, ':', component_id) as component
         from {without_internal(asked, "tasks", tables.source("tasks", asked.view))}
         where component_type in ('worker', 'driver') and type <> 'DRIVER_TASK' and len(spans) > 0
@@ -122,7 +131,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
                 unnest(?::integer[]) as pid,
                 unnest(range(?)) as tid
         )
-        select {_EVENT}
+        select {_EVENT}, {_MAY_TELL_SECRET if asked.redact else "false"}
         from (
             select *, {_EXTRA} as extra
             from (
@@ -146,12 +155,16 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
     def parts() -> Iterator[str]:
         yield "["
         for page in pages:
-            yield ", ".join(chain.from_iterable(page))
+            yield ", ".join([_redacted(event) if is_suspect else event for event, is_suspect in page])
             yield ", " if page else ""
         yield ", ".join(_names(nodes, processes, pids))
         yield "]"
 
     return parts()
+
+
+def _redacted(event: str) -> str:
+    return msgspec.json.encode(redacted(msgspec.json.decode(event))).decode()
 
 
 def _names(nodes: dict[str, int], processes: list[tuple[Any, ...]], pids: list[int]) -> Iterator[str]:

@@ -139,7 +139,15 @@ def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
     )
     found = [row for row in rows if row[7] not in _INTENDED and "exit type: INTENDED_" not in row[8]]
     actors = [DeadActor(*row) for row in found[:MOST_ACTORS]]
-    actors = [replace(actor, reason=shown(asked, _said(actor.reason))) for actor in actors]
+    actors = [
+        replace(
+            actor,
+            class_name=shown(asked, actor.class_name),
+            name=shown(asked, actor.name),
+            reason=shown(asked, _said(actor.reason)),
+        )
+        for actor in actors
+    ]
     return actors, len(rows), max(0, len(found) - MOST_ACTORS)
 
 

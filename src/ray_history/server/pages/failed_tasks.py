@@ -148,9 +148,11 @@ def _folded(found: list[tuple[Group, _Key | None]]) -> list[Group]:
 
 
 def _with_trace(asked: Asked, group: Group) -> Group:
-    """Made last, since most of the texts are not shown."""
-    told = trace(shown(asked, group.example.error))
-    return replace(group, example=replace(group.example, error="", trace=told))
+    """Made last, since most of the texts are not shown, and since names without secrets may be the same."""
+    example = group.example
+    told = trace(shown(asked, example.error))
+    example = replace(example, name=shown(asked, example.name), error="", trace=told)
+    return replace(group, function=shown(asked, group.function), example=example)
 
 
 def _joined(one: Group, other: Group) -> Group:

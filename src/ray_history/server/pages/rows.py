@@ -90,7 +90,7 @@ def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row
     fields["ray"] = str(facts.get("ray_version") or "")
     of_jobs = [f"{job.entrypoint} ({job.submission_id or job.job_id})" for job in jobs]
     errors = [
-        *(f"{failure.name}: {hide(failure.text) or failure.kind}" for failure in summary.failures),
+        *(f"{hide(failure.name)}: {hide(failure.text) or failure.kind}" for failure in summary.failures),
         *(job.message for job in jobs if job.status == "FAILED"),
     ]
     fields["job"] = "\n".join([*of_jobs, *(job.job_id for job in jobs)])

@@ -13,6 +13,7 @@ from ray_history.archive import layout
 
 from ..frontend import Frontends
 from ..handling import Asked, Handler
+from ..redaction import HIDDEN
 from .digest import Digest, digest
 from .download import download_size
 from .failed_tasks import Group
@@ -112,7 +113,9 @@ def _failed_link(group: Group) -> str:
     """The failed attempts of a function, from the API."""
     by = "name" if group.function == group.example.name else "func_or_class_name"
     kind = group.error if group.error.isupper() else "TASK_EXECUTION_EXCEPTION"
-    wanted = {"state": "FAILED", by: group.function, "error_type": kind}
+    wanted = {"state": "FAILED", "error_type": kind}
+    if HIDDEN not in group.function:
+        wanted[by] = group.function
     parameters: list[tuple[str, str | int]] = [("detail", 1), ("limit", 10000)]
     for key, value in wanted.items():
         parameters += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from ray_history.history.tables import View
 
 from ..handling import Asked
+from ..redaction import shown
 from .headline import clock
 from .remembered import remembered
 
@@ -170,12 +171,13 @@ def _nodes(asked: Asked, start: int, end: int) -> tuple[list[Lane], int]:
         order by is_head_node desc, start_ns nulls last, node_id
         """
     )
-    shown = rows if len(rows) <= MOST_LANES else sorted(rows, key=lambda row: (not row[2], not row[5]))[:MOST_LANES]
+    drawn = rows if len(rows) <= MOST_LANES else sorted(rows, key=lambda row: (not row[2], not row[5]))[:MOST_LANES]
     lanes = []
-    for name, node_id, is_head, began, ended, badly, message in shown:
+    for name, node_id, is_head, began, ended, badly, message in drawn:
         life = f"{clock(began)} to " if began else "until "
         life += f"{clock(ended)}" if ended else "the end"
-        title = ", ".join(filter(None, (f"{name} ({node_id[:8]})", "head" if is_head else "", life, message)))
+        said = shown(asked, message)
+        title = ", ".join(filter(None, (f"{name} ({node_id[:8]})", "head" if is_head else "", life, said)))
         lanes.append(lane(name, title, began or start, ended or end, (start, end), "f-quiet", ends_badly=badly))
     return lanes, len(rows)
 
