@@ -145,8 +145,8 @@ def _by_name(asked: Asked, met: str, values: list[object]) -> tuple[Iterator[str
 
 
 def _counted(met: str, name: str) -> str:
-    """SQL: the text of each name's counts, the totals of all, and the name. All tasks are read once, and what is made of
-    their columns is made of the few that differ."""
+    """SQL: the text of each name's counts, the totals of all, and the name. All tasks are read once, and what is made
+    of their columns is made of the few that differ."""
     return f"""
         with met as materialized ({met}),
         counted as (
