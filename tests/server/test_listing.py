@@ -19,6 +19,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.rows import row
+from ray_history.history.tables import Tables
 from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
@@ -77,16 +78,31 @@ def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeyp
 
 def test_a_long_listing_is_sent_while_it_is_made(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = asked(server, "tasks", limit=1000, detail=1)
+    monkeypatch.setattr(listing, "_HELD", 200)
     monkeypatch.setattr(listing, "_SOME", 100)
     by_key = asked(server, "tasks", limit=1001, detail=1)
     assert "content-length" not in by_key.headers
     assert by_key.rows == whole.rows
-    monkeypatch.setattr(listing, "_MANY", 200)
     first = asked(server, "tasks", limit=300, detail=1).rows  # not all of them: which ones is not said
     assert len(first) == 300
     assert all(row in whole.rows for row in first)
+    rest = asked(server, "tasks", limit=299, offset=300, detail=1).rows
+    assert sorted([*first, *rest], key=itemgetter("task_id", "attempt_number")) == whole.rows
     failed = asked(server, "tasks", ("state", "!=", "FINISHED"), limit=300, detail=1).rows
     assert failed == [row for row in whole.rows if row["state"] != "FINISHED"]
+
+
+@pytest.mark.parametrize("found", [0, 70, 300])
+@pytest.mark.parametrize("held", [50, 1024])
+def test_the_first_rows_are_the_same_however_many_of_those_looked_at_are_listed(
+    server: Served, monkeypatch: pytest.MonkeyPatch, found: int, held: int
+) -> None:
+    monkeypatch.setattr(listing, "_HELD", held)
+    usual = asked(server, "tasks", limit=200, detail=1, a=found, b=held).rows
+    few = lambda tables, _, view: f"(from {tables.source('tasks', view)} limit {found})"  # noqa: E731
+    monkeypatch.setattr(Tables, "first_tasks", few)
+    assert asked(server, "tasks", limit=200, detail=1, c=found, d=held).rows == usual
+    assert len(usual) == 200
 
 
 @pytest.mark.parametrize("at_once", [10, 100_000], ids=["page by page", "at once"])
@@ -112,8 +128,8 @@ def test_many_rows_show_the_same_environments_as_few(tmp_path: Path, monkeypatch
     events = [task(task_id(n), serializedRuntimeEnv=told[n % 5] if n % 5 < 4 else "") for n in range(40)]
     tables = rebuild(tmp_path, events).tables
     environments = tables.environments()
-    assert {each for each, _ in environments} == {*told, ""}
-    assert SECRET not in str([shown for _, shown in environments])
+    assert {each for each, *_ in environments} == {*told, ""}
+    assert SECRET not in str([shown for _, *shown in environments])
     ways = [
         row("tasks", detail=True, redact=True, few=few, environments=given)
         for few, given in ((True, ()), (False, ()), (False, environments))

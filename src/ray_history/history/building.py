@@ -58,15 +58,25 @@ def observed_tasks(directory: Path, places: Sequence[int] | None = None) -> str:
     return _with_delta(directory / _TASKS, directory / "tasks_delta.parquet", places)
 
 
+def first_tasks(directory: Path, some: int) -> str | None:
+    """SQL: the first rows of `observed_tasks`, at least so many if there are; None where these are not simply those of
+    a file."""
+    if (directory / "tasks_delta.parquet").exists():
+        return None
+    return _at(directory / _TASKS, f"file_row_number < {some}")
+
+
+def _at(file: Path, place: str) -> str:
+    """SQL: the rows at certain places; the reader skips all groups of rows in which there are none."""
+    return f"select * exclude (file_row_number) from read_parquet({text(file)}, file_row_number = true) where {place}"
+
+
 def _with_delta(base: Path, delta: Path, places: Sequence[int] | None = None) -> str:
     """SQL: rows of both files; those of the delta, if there is one, hide the older ones of the same attempt."""
     if places is None:
         rows = f"from read_parquet({text(base)})"
-    else:  # each place makes the reader skip all but one group of rows
-        where = " or ".join(f"file_row_number = {place}" for place in places) or "false"
-        rows = f"""
-            select * exclude (file_row_number) from read_parquet({text(base)}, file_row_number = true) where {where}
-            """
+    else:
+        rows = _at(base, " or ".join(f"file_row_number = {place}" for place in places) or "false")
     if not delta.exists():
         return rows
     return f"""

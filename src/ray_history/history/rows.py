@@ -34,7 +34,10 @@ _PROFILE = """
     'node_ip_address': node_ip_address,
     'events': [
         {'start_time': span.startTime / 1e6, 'end_time': span.endTime / 1e6,
-         'extra_data': coalesce(try_cast(span.extraData as json), to_json(span.extraData)),
+         'extra_data': case
+            when span.extraData = '{}' then '{}'::json
+            else coalesce(try_cast(span.extraData as json), to_json(span.extraData))
+         end,
          'event_name': span.eventName}
         for span in spans
     ]
@@ -174,8 +177,10 @@ COLUMNS: dict[str, list[Column]] = {
 }
 
 
+_TOLD_ENVIRONMENT = "coalesce(runtime_env, '')"
+
 SECRETS = {
-    ("tasks", "runtime_env_info"): "coalesce(runtime_env, '')",
+    ("tasks", "runtime_env_info"): _TOLD_ENVIRONMENT,
     ("actors", "serialized_runtime_env"): "serialized_runtime_env",
     ("jobs", "runtime_env"): "runtime_env",
     ("runtime_envs", "runtime_env"): "runtime_env",
@@ -183,14 +188,17 @@ SECRETS = {
 """Which part of which column's value is a runtime environment."""
 
 
-_WRITTEN = ("runtime_env_info", "events", "profiling_data", "task_log_info")
-"""Values of tasks that are JSON as it shall stand."""
-_EVENTS_TEXT = (
-    "concat('[', concat_ws(',', "
+_TEXTS = {
+    "events": "concat('[', concat_ws(',', "
     + ", ".join(f"""'{{"state":"{state}","created_ms":' || ray_ms({ns}) || '.0}}'""" for state, ns in _EVENTS.items())
-    + "), ']')"
-)
-"""The value of `events` as text, made in two thirds of the time."""
+    + "), ']')",
+    "required_resources": "coalesce(required_resources, '{}')",
+    "label_selector": "coalesce(label_selector, '{}')",
+    "fallback_strategy": """coalesce(fallback_strategy, case when type <> 'DRIVER_TASK' then '{"options":[]}' end)""",
+}
+"""Values of tasks as text, made in two thirds of the time: what building wrote as JSON need not be read again."""
+_WRITTEN = ("runtime_env_info", "profiling_data", "task_log_info", *_TEXTS)
+"""Values of tasks that are JSON as it shall stand."""
 
 
 def row(
@@ -199,39 +207,47 @@ def row(
     detail: bool,
     redact: bool = False,
     few: bool = False,
-    environments: Sequence[tuple[str, str]] = (),
+    environments: Sequence[tuple[str, str, str]] = (),
 ) -> str:
     """SQL: a row as JSON text; with `redact` the values of environment variables are hidden. Of `few` rows the texts
-    are the same: they take longer to make, but less to plan. `environments`, rows of `shown_environments`, save making
-    the same text for each task again."""
+    are the same: they take longer to make, but less to plan. `environments`, all rows of `shown_environments`, save
+    making the same text for each task again, and planning how it is made."""
     values = {
         column.name: _redacted(table, column) if redact else column.value
         for column in COLUMNS[table]
         if detail or not column.detail
     }
     if environments and redact and "runtime_env_info" in values:
-        known = ", ".join(f"{text(told)}: {text(shown)}" for told, shown in environments)
-        values["runtime_env_info"] = f"""case
-            when type <> 'DRIVER_TASK' and runtime_env in ({", ".join(text(told) for told, _ in environments)})
-                then map {{{known}}}[runtime_env]::json
-            else {values["runtime_env_info"]}
-        end"""
+        of_tasks, of_drivers = (
+            ", ".join(f"{text(each[0])}: {text(each[which])}" for each in environments) for which in (1, 2)
+        )
+        values["runtime_env_info"] = f"""(case
+            when type = 'DRIVER_TASK' then map {{{of_drivers}}}[{_TOLD_ENVIRONMENT}]
+            else map {{{of_tasks}}}[{_TOLD_ENVIRONMENT}]
+        end){"::json" if few else ""}"""
     if table != "tasks" or not detail or few:
         return "to_json({" + ", ".join(f"'{name}': {value}" for name, value in values.items()) + "})::varchar"
     # One struct of all would read what is JSON already, and write it again: that takes a fifth longer.
-    values["events"] = _EVENTS_TEXT
+    values |= _TEXTS
     texts = {name: value if name in _WRITTEN else f"to_json({value})" for name, value in values.items()}
     fields = [f"""'"{name}":', coalesce(({value})::varchar, 'null')""" for name, value in texts.items()]
     return "concat('{', " + ", ',', ".join(fields) + ", '}')"
 
 
 def shown_environments(tasks: str, most: int) -> str:
-    """SQL: each runtime environment of tasks, and the text that rows made with `redact` show for it; one more than
-    `most` at most."""
+    """SQL: each runtime environment of tasks, and the text that rows made with `redact` show for it, those of tasks and
+    those of drivers; one more than `most` at most."""
     (info,) = (column for column in COLUMNS["tasks"] if column.name == "runtime_env_info")
+    shown = f"({_redacted('tasks', info)})::varchar"
+    told = f"""(
+        select '' as runtime_env
+        union
+        select distinct {_TOLD_ENVIRONMENT} from {tasks}
+    )"""
     return f"""
-        select runtime_env, ({_redacted("tasks", info)})::varchar
-        from (select distinct runtime_env, 'NORMAL_TASK' as type from {tasks} where runtime_env is not null)
+        select runtime_env, max({shown}) filter (type <> 'DRIVER_TASK'), max({shown}) filter (type = 'DRIVER_TASK')
+        from {told}, (select unnest(['NORMAL_TASK', 'DRIVER_TASK']) as type)
+        group by runtime_env
         limit {most + 1}
         """
 
@@ -273,11 +289,10 @@ def may_hold_secret(table: str, *, detail: bool, clean: bool = False) -> str:
         or regexp_matches(concat_ws(' ', name, call_site), {_TOLD_SECRET})
         or {_BESIDE_VARIABLES}
     """
+    # One pattern for both: getting it ready takes as long as making a hundred rows.
+    carried = "[span.extraData for span in spans if span.extraData <> '{}']"
     return f"""
-        coalesce(regexp_matches(error_message, {_TOLD_SECRET}), false)
-        or len(list_filter(
-            spans, lambda span: span.extraData <> '{{}}' and regexp_matches(span.extraData, {_TOLD_SECRET})
-        )) > 0
+        regexp_matches(concat_ws(chr(10), error_message, array_to_string({carried}, chr(10))), {_TOLD_SECRET})
         {"" if clean else repeated}
     """
 

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from .building import define_words, observed_tasks
+from .building import define_words, first_tasks, observed_tasks
 from .closure import CLOSED
 from .kept_plans import KeptPlans
 from .parquet import in_parquet
@@ -105,7 +105,7 @@ class Tables:
         self._defining, self._knows_nodes = threading.Lock(), False
         self._plans = KeptPlans(self._database)
         self._columns: dict[str, str] = {}
-        self._environments: Sequence[tuple[str, str]] | None = None
+        self._environments: Sequence[tuple[str, str, str]] | None = None
         self._clean: bool | None = None
         self.is_doubtful = False
         """Whether reading failed, so that the files may not be what was written."""
@@ -129,6 +129,12 @@ class Tables:
                 from known union all by name ({query(f"named_{table}")})
             )"""
         return _closed(table, rows, view)
+
+    def first_tasks(self, some: int, view: View = LAST) -> str | None:
+        """SQL: the first rows of tasks, about so many, in the order in which a query without one gives them; None if
+        they cannot be had without reading all."""
+        rows = first_tasks(self._directory, some)
+        return self._tasks(f"({rows})", view) if rows else None
 
     def task(self, task_id: str, view: View = LAST) -> str:
         """SQL: some rows of tasks, among them all attempts of that one, in whatever case: quickly found."""
@@ -186,14 +192,14 @@ class Tables:
                 self._database.execute(f"create macro nodes_at(moment) as table {query('nodes')}")
                 self._knows_nodes = True
 
-    def environments(self) -> Sequence[tuple[str, str]]:
+    def environments(self) -> Sequence[tuple[str, str, str]]:
         """What `rows.row` takes: made once. None are worth it if they are many, or long."""
         with self._defining:
             if self._environments is None:
                 found = self.rows(shown_environments("observed_tasks", _MOST_ENVIRONMENTS))
-                size = sum(len(told) + len(shown) for told, shown in found)
+                size = sum(len(part) for row in found for part in row)
                 usual = len(found) <= _MOST_ENVIRONMENTS and size <= _LONGEST_ENVIRONMENTS
-                self._environments = [(told, shown) for told, shown in found] if usual else []
+                self._environments = [(told, task, driver) for told, task, driver in found] if usual else []
             return self._environments
 
     def are_clean(self) -> bool:

@@ -64,10 +64,12 @@ async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -
     is_wanted = True
 
     def make() -> None:
-        end = None
+        end, before = None, list[bytes]()
         try:
             for some in texts:
-                loop.call_soon_threadsafe(made.put_nowait, _COMMA.join(some))
+                if some:
+                    loop.call_soon_threadsafe(made.put_nowait, _COMMA.join([*before, *some]))
+                    before = [b""]
                 if not is_wanted:
                     return
         except Exception as error:  # noqa: BLE001  # it is raised where the answer is sent
@@ -76,11 +78,10 @@ async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -
 
     # Not in a thread of those that handlers run in: all of them may be waiting for this to end.
     loop.run_in_executor(None, make)
-    separator = head
+    yield head
     try:
         while isinstance(piece := await made.get(), bytes):
-            yield separator + piece
-            separator = _COMMA
+            yield piece
     finally:
         is_wanted = False
     if piece is not None:

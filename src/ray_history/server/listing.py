@@ -7,7 +7,7 @@ case and know each column's type. Beyond Ray: any `limit`, `offset` and `cursor`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -28,14 +28,14 @@ from .redaction import redacted
 _COUNTS_KEPT = 1000
 _FEW = 100
 """Rows up to which planning a query takes longer than making them."""
-_MANY = 5_000
-"""Rows from which on it is no loss to make the texts of some thousands more."""
 _WIDE = 1_000
 """Tasks that are sorted as they are; of more only their keys are: a million whole ones do not fit into memory."""
 _AT_ONCE = 20_000
 """Rows that are made however slowly they are read: a slow reader then holds text, not a running query."""
-_SOME = 1024
+_HELD = 1024
 """Rows that are made before the first are sent."""
+_SOME = 256
+"""Of more, rows that are sent at a time: text that fits into a processor's cache is sooner passed on."""
 ALIASES = {"task_type": "type", "task_name": "name"}
 """KubeRay's server knows these two by other names."""
 
@@ -150,13 +150,13 @@ def list_rows(asked: Asked, table: str) -> Response:
         users = without_internal(asked, table, rows)
         return f"(from {users} where not is_driver)" if without_drivers else users
 
-    def texts(chosen: str, *, few: bool, one: bool = False, limit: str = "") -> str:
+    def texts(chosen: str, *, few: bool, one: bool = False) -> str:
         prepared = table == "tasks" and detail and asked.redact and not few
         environments = tables.environments() if prepared else ()
         made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
         clean = prepared and tables.are_clean()
         suspect = "true" if one else may_hold_secret(table, detail=detail, clean=clean)  # one is sooner looked through
-        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen}){limit}"
+        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
         alone = f"where {where}{_order(listing, query, by_key=True)}"
@@ -179,8 +179,6 @@ def list_rows(asked: Asked, table: str) -> Response:
 
     def page(limit: int, offset: int) -> tuple[str, list[object]]:
         part = f"{order} limit {limit} offset {offset}"
-        if limit >= _MANY and not order and not offset:  # the first of all: made by all cores, few of them in vain
-            return texts(chosen, few=False, limit=part), values
         # Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too.
         if not by_keys:
             return texts(chosen + part, few=limit <= _FEW), values
@@ -188,10 +186,24 @@ def list_rows(asked: Asked, table: str) -> Response:
         wide = f"select wide.* from ({chosen}) as wide semi join ({keys}) as keys using (task_id, attempt_number)"
         return texts(wide + order, few=False), values * 2
 
+    expected = min(limit, max(filtered - offset, 0))
+    some = _HELD if expected <= _HELD else _SOME
+
+    def at_once() -> Generator[list[tuple[bytes, bool]]]:
+        first = tables.first_tasks(limit + limit // 4, asked.view) if table == "tasks" else None
+        made = 0
+        if first and limit > _FEW and not (where or order or offset):
+            # Read by one core: others would read, and make, groups of rows behind those that are asked for.
+            for rows in tables.fetch_some(f"{texts(f'from {listed(first)}', few=False)} limit {limit}", [], some):
+                made += len(rows)
+                yield rows
+        if made < expected or not made:  # more than a few are not listed
+            yield from tables.fetch_some(*page(limit - made, offset + made), some)
+
     if limit <= _AT_ONCE:
-        made = tables.fetch_some(*page(limit, offset), _SOME)
+        made = at_once()
         first = next(made)
-        if len(first) < _SOME:
+        if len(first) == expected:
             made.close()
             return listed_json(head, _texts(first), tail)
         return growing_json(head, map(_texts, chain([first], made)), tail)
