@@ -305,11 +305,10 @@ def tells_secret(words: str) -> str:
 def repeated_secrets(tasks: str, names: str) -> str:
     """SQL: whether a secret may be told by what many tasks have in common: their names, where they were called, their
     runtime environments. Looked at once, it need not be looked at in each row."""
+    # Not by a condition: DuckDB would look at each row, before it tells which differ.
+    of_calls = f"coalesce(bool_or({tells_secret('call_site')} or {_BESIDE_VARIABLES}), false)"
     return f"""
         select
-            exists (
-                from (select distinct call_site, runtime_env from {tasks})
-                where regexp_matches(call_site, {_TOLD_SECRET}) or {_BESIDE_VARIABLES}
-            )
-            or exists (from (select distinct name from {names}) where regexp_matches(name, {_TOLD_SECRET}))
+            (select {of_calls} from (select distinct call_site, runtime_env from {tasks}))
+            or (select coalesce(bool_or({tells_secret("name")}), false) from (select distinct name from {names}))
         """
