@@ -164,10 +164,19 @@ def _runtime_env(serialized: str) -> str:
 def _text(text: str) -> str:
     if not text or not _has_hint(text):
         return text
+    return _known_text(text) if len(text) <= _USUAL_TEXT else _looked_through(text)
+
+
+def _looked_through(text: str) -> str:
     if _VARIABLES.search(text) and (whole := _of_json(text)):
         return whole
     without = _PASSWORD_IN_URL.sub(rf"\g<before>{HIDDEN}", text)
     return _without_values(_SIGNATURE_IN_URL.sub(rf"\g<before>{HIDDEN}", without))
+
+
+_USUAL_TEXT = 2048
+_known_text = lru_cache(2048)(_looked_through)
+"""Rows of a listing tell the same again and again: where they were called, why they ended."""
 
 
 def _has_hint(text: str) -> bool:
