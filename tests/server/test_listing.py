@@ -248,6 +248,16 @@ def test_what_is_rays_own_can_be_left_out(server: Served) -> None:
     assert asked(server, "nodes", exclude_internal=1).rows == asked(server, "nodes").rows
 
 
+def test_so_it_can_in_the_dashboard_s_own_lists(server: Served) -> None:
+    actors = server.get(f"{S}/logical/actors").json["data"]["actors"]
+    users = server.get(f"{S}/logical/actors?exclude_internal=1").json["data"]["actors"]
+    own = {key: actor for key, actor in actors.items() if key not in users}
+    assert {actor["className"] for actor in own.values()} == {"JobSupervisor", "_StatsActor", "TrainStateActor"}
+    one = next(iter(own))
+    assert server.get(f"{S}/logical/actors?exclude_internal=1&ids={one}").json["data"]["actors"] == {one: None}
+    assert len(server.get(f"{S}/api/jobs/?exclude_internal=1").json) < len(server.get(f"{S}/api/jobs/").json)
+
+
 @pytest.mark.parametrize("sort", ["", "duration", "is_internal", "start_time_ms"])
 def test_so_it_can_where_one_task_is_asked_for(server: Served, sort: str) -> None:
     sorting = {"sort": sort} if sort else {}

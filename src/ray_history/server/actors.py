@@ -18,6 +18,7 @@ from ray_history.archive.layout import endpoint_name
 
 from .answers import enveloped
 from .handling import Asked, Handler
+from .listing import without_internal
 from .polled import amounts_of, google_style, is_later, object_of, objects_of, polled_data
 from .redaction import shown
 
@@ -36,7 +37,8 @@ _COLUMNS = (
 def list_actors(asked: Asked) -> Response:
     """All actors, or those of `ids=a,b`; unknown ones are null, as in Ray."""
     ids = asked.query["ids"].split(",") if "ids" in asked.query else None
-    actors = actor_infos(asked, "" if ids is None else "where actor_id in (select unnest(?))", ids)
+    users = without_internal(asked, "actors", asked.tables.source("actors", asked.view))
+    actors = actor_infos(asked, users) if ids is None else actors_of(asked, "actor_id", ids, users)
     if ids is not None:
         actors = {actor_id: actors.get(actor_id) for actor_id in ids}
     return enveloped({"actors": shown(asked, actors)}, "All actors fetched.")
@@ -45,16 +47,19 @@ def list_actors(asked: Asked) -> Response:
 def get_actor(asked: Asked) -> Response:
     """One actor; null if there is none, as in Ray."""
     actor_id = asked.part("actor_id")
-    actor = actor_infos(asked, "where actor_id in (select unnest(?))", [actor_id]).get(actor_id)
+    actor = actors_of(asked, "actor_id", [actor_id]).get(actor_id)
     return enveloped({"detail": shown(asked, google_style(actor))}, "Actor details fetched.")
 
 
-def actor_infos(asked: Asked, where: str = "", values: list[str] | None = None) -> dict[str, dict[str, Any] | None]:
-    """Actors by their ids. Secrets included."""
-    rows = asked.tables.fetch(
-        f"select {_COLUMNS} from {asked.tables.source('actors', asked.view)} {where} order by start_ns, actor_id",
-        [] if values is None else [values],
-    )
+def actors_of(asked: Asked, column: str, values: list[str], actors: str = "") -> dict[str, dict[str, Any] | None]:
+    """Those that have one of these values, by their ids, of all or of these rows."""
+    rows = actors or asked.tables.source("actors", asked.view)
+    return actor_infos(asked, f"(from {rows} where {column} in (select unnest(?)))", [values])
+
+
+def actor_infos(asked: Asked, actors: str, values: list[object] | None = None) -> dict[str, dict[str, Any] | None]:
+    """Actors of these rows by their ids. Secrets included."""
+    rows = asked.tables.fetch(f"select {_COLUMNS} from {actors} order by start_ns, actor_id", values or [])
     usage = polled_usage(asked, {row[4] for row in rows if row[4]})
     return {row[0]: _actor(row, usage.get(row[4], NodeUsage())) for row in rows}
 

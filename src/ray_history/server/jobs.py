@@ -11,29 +11,30 @@ from ray_history.history.rows import row
 
 from .answers import Refused, plain_json
 from .handling import Asked, Handler
+from .listing import without_internal
 from .redaction import shown
 
 
 def list_jobs(asked: Asked) -> Response:
     """All jobs, the newest first."""
-    return plain_json(shown(asked, job_rows(asked)))
+    users = without_internal(asked, "jobs", asked.tables.source("jobs", asked.view))
+    return plain_json(shown(asked, job_rows(asked, users)))
 
 
 def get_job(asked: Asked) -> Response:
     """One job, by the id of its driver or of its submission."""
     asked_id = asked.part("job_or_submission_id")
-    found = job_rows(asked, "where job_id = ? or submission_id = ?", [asked_id, asked_id])
+    named = f"(from {asked.tables.source('jobs', asked.view)} where job_id = ? or submission_id = ?)"
+    found = job_rows(asked, named, [asked_id, asked_id])
     if not found:
         raise Refused(404, f"Job {asked_id[:200]} does not exist")
     return plain_json(shown(asked, found[0]))
 
 
-def job_rows(asked: Asked, where: str = "", values: list[object] | None = None) -> list[dict[str, Any]]:
-    """Jobs as Ray describes them, the newest first; secrets included."""
+def job_rows(asked: Asked, jobs: str, values: list[object] | None = None) -> list[dict[str, Any]]:
+    """Jobs as Ray describes them, the newest first, of these rows; secrets included."""
     rows = asked.tables.rows(
-        f"select {row('jobs', detail=True)} from {asked.tables.source('jobs', asked.view)} {where} "
-        "order by start_ms desc nulls last, job_id desc",
-        values or [],
+        f"select {row('jobs', detail=True)} from {jobs} order by start_ms desc nulls last, job_id desc", values or []
     )
     return [msgspec.json.decode(text) for (text,) in rows]
 

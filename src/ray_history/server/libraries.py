@@ -126,7 +126,7 @@ def _exported_runs(asked: Asked) -> list[dict[str, Any]]:
     for told in exported(asked, "EXPORT_TRAIN_RUN_ATTEMPT"):
         of_run = attempts.setdefault(str(told.get("run_id")), {})
         _keep_furthest(of_run, str(told.get("attempt_id")), _attempt(told), "status", _ENDED_RUN)
-    jobs = {job["job_id"]: job for job in job_rows(asked)} if runs else {}
+    jobs = {job["job_id"]: job for job in job_rows(asked, asked.tables.source("jobs", asked.view))} if runs else {}
     for run_id, run in runs.items():
         run["attempts"] = list(attempts.get(run_id, {}).values())
         run["job_details"] = jobs.get(str(run["job_id"]))

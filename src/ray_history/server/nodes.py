@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from ray_history.history.tables import View
 
-from .actors import actor_infos, polled_details, polled_summaries
+from .actors import actors_of, polled_details, polled_summaries
 from .answers import enveloped
 from .handling import Asked, Handler
 from .holding import Amounts, held_resources
@@ -51,7 +51,7 @@ def get_node(asked: Asked) -> Response:
         detail = _node(asked, rows[0], polled.get(node_id, {}))
         detail["raylet"].pop("coreWorkersStats", None)
     detail.setdefault("workers", [])
-    detail["actors"] = google_style(actor_infos(asked, "where node_id in (select unnest(?))", [node_id]))
+    detail["actors"] = google_style(actors_of(asked, "node_id", [node_id]))
     return enveloped({"detail": shown(asked, detail)}, "Node details fetched.")
 
 

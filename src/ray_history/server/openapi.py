@@ -77,7 +77,8 @@ _TAKEN: dict[str, str] = {
     r"/api/v0/logs/.*": "node_id node_ip filename task_id attempt_number actor_id pid submission_id suffix lines "
     "filter_ansi_code download_filename inline timeout interval",
     r"/nodes": f"{_VIEW} view",
-    r"/logical/actors": f"{_VIEW} ids",
+    r"/logical/actors": f"{_VIEW} ids exclude_internal",
+    r"/api/jobs/": f"{_VIEW} exclude_internal",
     r"/events": f"{_VIEW} job_id",
     r"/api/cluster_status": "format",
     r"/api/serve/.*": f"{_VIEW} api_type",
