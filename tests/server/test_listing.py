@@ -24,7 +24,8 @@ from ray_history.server import listing
 from ray_history.server.app import Choices
 from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
-from tests.history.rebuilt import actor, actor_life, actor_step, lifecycle, rebuild, task, task_id
+from tests.history.rebuilt import actor, actor_life, actor_step, job, lifecycle, rebuild, task, task_id
+from tests.server.pages.told_sessions import SESSION, write_session
 from tests.server.serving import Answer, Served, served
 
 SECRET = "hunter2"
@@ -248,14 +249,19 @@ def test_what_is_rays_own_can_be_left_out(server: Served) -> None:
     assert asked(server, "nodes", exclude_internal=1).rows == asked(server, "nodes").rows
 
 
-def test_so_it_can_in_the_dashboard_s_own_lists(server: Served) -> None:
+def test_so_it_can_in_the_dashboard_s_own_lists(server: Served, tmp_path: Path) -> None:
     actors = server.get(f"{S}/logical/actors").json["data"]["actors"]
     users = server.get(f"{S}/logical/actors?exclude_internal=1").json["data"]["actors"]
     own = {key: actor for key, actor in actors.items() if key not in users}
     assert {actor["className"] for actor in own.values()} == {"JobSupervisor", "_StatsActor", "TrainStateActor"}
     one = next(iter(own))
     assert server.get(f"{S}/logical/actors?exclude_internal=1&ids={one}").json["data"]["actors"] == {one: None}
-    assert len(server.get(f"{S}/api/jobs/?exclude_internal=1").json) < len(server.get(f"{S}/api/jobs/").json)
+    internal = {"config": {"rayNamespace": "_ray_internal_dashboard", "metadata": {}}}
+    store = write_session(tmp_path, [job("01000000"), job("02000000", **internal)])
+    with served(store, tmp_path / "cache") as other:
+        for wish, found in (("", {"01000000", "02000000"}), ("?exclude_internal=1", {"01000000"})):
+            listed = other.get(f"/s/default/told/{SESSION}/api/jobs/{wish}").json
+            assert {each["job_id"] for each in listed} == found
 
 
 @pytest.mark.parametrize("sort", ["", "duration", "is_internal", "start_time_ms"])
