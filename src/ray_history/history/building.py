@@ -47,6 +47,15 @@ _MANY_EVENTS = 128
 """From one event for so many bytes of memory on, making tables of them may need all of it."""
 
 
+RARE_EVENTS_AND_DOCUMENTS = """
+    create table rare_event (
+        event_id varchar, event_type varchar, event_ns bigint, node_id varchar, severity varchar,
+        message varchar, body json
+    );
+    create table document (source varchar, name varchar, node_id varchar, body json);
+"""
+
+
 def define_words(database: duckdb.DuckDBPyConnection) -> None:
     """Teach a database with the tables `rare_event` and `document` the words of the queries."""
     for words in ("words", "death_causes"):
@@ -101,15 +110,7 @@ class Builder:
             format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000,
             row_group_size_bytes {limits.memory // 16}, data_page_size_limit {_PAGE}
         )"""
-        self._run(
-            """
-            create table rare_event (
-                event_id varchar, event_type varchar, event_ns bigint, node_id varchar, severity varchar,
-                message varchar, body json
-            );
-            create table document (source varchar, name varchar, node_id varchar, body json);
-            """
-        )
+        self._run(RARE_EVENTS_AND_DOCUMENTS)
         define_words(self._engine.database)
         self._segments = Segments(self._engine, limits, self.work)
 

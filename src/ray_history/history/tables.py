@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from .building import define_words, first_tasks, observed_tasks
+from .building import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, observed_tasks
 from .closure import CLOSED
 from .kept_plans import KeptPlans
 from .parquet import in_parquet
@@ -79,6 +79,17 @@ class View:
 LAST = View()
 
 
+def ready_database(memory: int = 512 << 20, threads: int = 2) -> duckdb.DuckDBPyConnection:
+    """A database for `Tables`, without any yet. Making it takes longer than all else of opening them again."""
+    database = duckdb.connect(config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""})
+    database.execute("set enable_progress_bar = false")
+    database.execute("set global parquet_metadata_cache = true")  # the files never change
+    database.execute(f"set global disabled_optimizers = '{_IN_VAIN}'")
+    database.execute(RARE_EVENTS_AND_DOCUMENTS)  # stand for those to come: the words speak of them
+    define_words(database)
+    return database
+
+
 class Tables:
     """One session's tables, from the files that `Builder` left in `directory`; for many threads."""
 
@@ -89,19 +100,13 @@ class Tables:
         memory: int = 512 << 20,
         threads: int = 2,
         heavy: threading.BoundedSemaphore | None = None,
+        database: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
-        self._database = duckdb.connect(
-            config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""}
-        )
-        self._database.execute("set enable_progress_bar = false")
-        self._database.execute("set global parquet_metadata_cache = true")  # the files never change
-        self._database.execute(f"set global disabled_optimizers = '{_IN_VAIN}'")
+        """A `database` that is ready need not be made ready."""
+        self._database = database or ready_database(memory, threads)
         self._heavy = heavy or threading.BoundedSemaphore(threads)
-        for view, file in (("rare_event", "rare_events"), ("document", "documents")):
-            self._database.execute(f"create view {view} as from read_parquet({text(directory / f'{file}.parquet')})")
         self._directory = directory
         self._places = f"read_parquet({text(directory / 'task_places.parquet')})"
-        define_words(self._database)
         self._defining, self._knows_nodes = threading.Lock(), False
         self._plans = KeptPlans(self._database)
         self._columns: dict[str, str] = {}
@@ -109,7 +114,17 @@ class Tables:
         self._clean: bool | None = None
         self.is_doubtful = False
         """Whether reading failed, so that the files may not be what was written."""
-        self._database.execute(f"create view observed_tasks as {observed_tasks(directory)}")
+        try:
+            self._define_tables()
+        except duckdb.Error:
+            self._database.close()
+            raise
+
+    def _define_tables(self) -> None:
+        for table, file in (("rare_event", "rare_events"), ("document", "documents")):
+            rows = f"from read_parquet({text(self._directory / f'{file}.parquet')})"
+            self._database.execute(f"drop table {table}; create view {table} as {rows}")
+        self._database.execute(f"create view observed_tasks as {observed_tasks(self._directory)}")
 
     def source(self, table: str, view: View = LAST) -> str:
         """SQL: the rows of a table, in parentheses."""

@@ -25,11 +25,12 @@ from typing import Any
 from ray_history.archive.catalog import Session
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
-from ray_history.history.tables import READING_FAILED, Tables, View
+from ray_history.history.tables import READING_FAILED, Tables, View, ready_database
 from ray_history.index.cache import Opened
 from ray_history.index.opening import Indexer, Progress, Stop
 
 from .last_sign import end_of_session
+from .spare import Spare
 
 journal = logging.getLogger(__name__)
 
@@ -90,8 +91,9 @@ class Sessions:
         self, indexer: Indexer, *, most_open: int, query_memory: int, threads: int, recheck: float = 15.0
     ) -> None:
         self.indexer = indexer
-        self._most_open, self._query_memory, self._threads, self._recheck = most_open, query_memory, threads, recheck
+        self._most_open, self._recheck = most_open, recheck
         self.heavy = threading.BoundedSemaphore(threads)
+        self._databases = Spare(lambda: ready_database(query_memory, threads), lambda database: database.close())
         self._lock = threading.Lock()
         self._open: OrderedDict[Session, OpenSession] = OrderedDict()
         self._coming: dict[Session, _Work] = {}
@@ -138,6 +140,7 @@ class Sessions:
         for work in coming:
             work.stop.ask()
         self._openers.shutdown()
+        self._databases.close()
         with self._lock:
             ended = list(self._open.values())
             self._open.clear()
@@ -245,7 +248,7 @@ class Sessions:
     ) -> tuple[Opened, Tables]:
         opened = self.indexer.open(session, report, stop, share_later=True, thoroughly=thoroughly)
         try:
-            return opened, Tables(opened.directory, memory=self._query_memory, threads=self._threads, heavy=self.heavy)
+            return opened, Tables(opened.directory, heavy=self.heavy, database=self._databases.take())
         except READING_FAILED:
             opened.close()
             if thoroughly:

@@ -1,0 +1,43 @@
+"""What is made ahead is taken once, the next one is made meanwhile, and nothing is left over."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import pytest
+
+from ray_history.server.spare import Spare
+
+
+def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:
+    left: list[int] = []
+    spare = Spare(count().__next__, left.append)
+    assert [spare.take() for _ in range(3)] == [0, 1, 2]
+    spare.close()
+    assert left == [3]
+
+
+def test_it_is_made_before_anybody_asks() -> None:
+    made = threading.Event()
+    spare = Spare(made.set, lambda _: None)
+    assert made.wait(10)
+    spare.close()
+
+
+def test_who_comes_after_a_failure_gets_another() -> None:
+    numbers = count()
+
+    def make() -> int:
+        number = next(numbers)
+        if number % 2 == 0:
+            raise OSError("no memory")
+        return number
+
+    left: list[int] = []
+    spare = Spare(make, left.append)
+    with pytest.raises(OSError, match="no memory"):
+        spare.take()
+    assert spare.take() == 1
+    spare.close()
+    assert left == []
