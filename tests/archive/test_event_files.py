@@ -464,7 +464,7 @@ def damaged(draw: st.DrawFn, form: Callable[[list[bytes]], bytes]) -> tuple[list
 
 @pytest.mark.parametrize("form", [lines, array])
 @given(data=st.data(), step=small, block=small_blocks)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_after_any_damage_only_real_objects_come_out_in_order_and_all_from_before_it(
     form: Callable[[list[bytes]], bytes], data: st.DataObject, step: int, block: int
 ) -> None:
@@ -486,7 +486,7 @@ def test_after_any_damage_only_real_objects_come_out_in_order_and_all_from_befor
 
 
 @given(data=st.data(), step=small)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_after_any_damage_to_a_gzip_file_only_real_objects_come_out(data: st.DataObject, step: int) -> None:
     form = data.draw(st.sampled_from([lines, array]))
     _, body, _ = data.draw(damaged(lambda events: gzip.compress(form(events))))
@@ -497,7 +497,7 @@ def test_after_any_damage_to_a_gzip_file_only_real_objects_come_out(data: st.Dat
 
 
 @given(body=st.binary(max_size=400), start=st.sampled_from([b"", b"[", b"\x1f\x8b\x08\0\0\0\0\0\0\0", b'[{"a":']))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_bytes_at_all_are_read_without_an_exception(body: bytes, start: bytes) -> None:
     events, _ = read(start + body, step=13)
     assert all(map(is_object, events))

@@ -454,5 +454,5 @@ class LogInTheBucket(RuleBasedStateMachine):
             assert data == self.contents[newest].bytes(part.start, part.end)
 
 
-LogInTheBucket.TestCase.settings = settings(max_examples=1000, stateful_step_count=40, deadline=None)
+LogInTheBucket.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
 TestLogInTheBucket = LogInTheBucket.TestCase

@@ -1048,6 +1048,6 @@ class LogsOfANode(RuleBasedStateMachine):
 
 
 LogsOfANode.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+    max_examples=100, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
 TestLogsOfANode = LogsOfANode.TestCase

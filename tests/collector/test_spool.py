@@ -304,7 +304,7 @@ class Losing(RuleBasedStateMachine):
 
 TestLosing = Losing.TestCase
 TestLosing.settings = settings(
-    max_examples=int(os.environ.get("SPOOL_EXAMPLES", "400")),
+    max_examples=int(os.environ.get("SPOOL_EXAMPLES", "200")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

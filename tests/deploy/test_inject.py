@@ -297,7 +297,7 @@ def texts(draw: st.DrawFn) -> str:
     return "---\n".join(pieces)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(texts())
 def test_any_cluster_gets_valid_collectors(text: str) -> None:
     once = inject(text, S3)

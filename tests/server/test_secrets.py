@@ -65,7 +65,8 @@ def telling(server: Served, paths: Iterable[str]) -> list[str]:
 def test_no_route_tells_a_secret(servers: tuple[Served, Served], route: str) -> None:
     usual, showing = servers
     assert telling(usual, paths(route)) == []
-    assert bool(telling(showing, paths(route))) == (route in TELLING)
+    if route in TELLING:
+        assert any(telling(showing, [path]) for path in paths(route))
 
 
 def test_the_list_of_sessions_tells_none_and_none_can_be_searched_for(servers: tuple[Served, Served]) -> None:
