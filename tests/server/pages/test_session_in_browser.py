@@ -131,6 +131,26 @@ def test_no_text_of_the_page_is_cut_off_in_a_wide_font(chromium: Chromium, serve
         assert page.value("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [1300, 1000, 390])
+def test_so_it_is_with_a_job_that_has_much_to_say(chromium: Chromium, tmp_path: Path, width: int) -> None:
+    said = {
+        "type": "SUBMISSION",
+        "submission_id": "raysubmit_" + "x" * 60,
+        "status": "FAILED",
+        "entrypoint": "python " + "train.py --steps 7 " * 20,
+        "message": "Job entrypoint command failed: " * 10,
+        "start_time": 1_794_772_800_000,
+        "end_time": 1_794_772_860_000,
+    }
+    store = write_session(tmp_path, ran(1, "fine", 0, 5), endpoints={"restful__api__jobs__": [said]})
+    with served(store, tmp_path / "cache") as server, chromium.page(width) as page:
+        server.get(f"/s/default/told/{SESSION}/api/version")
+        page.open(f"{server.url}/s/default/told/{SESSION}/_session")
+        assert "raysubmit_" in page.value("document.querySelector('.jobs').innerText")
+        assert page.value(CUT) == []
+        assert page.value("document.documentElement.scrollWidth") <= width
+
+
 @pytest.fixture
 def slow(tmp_path: Path) -> Slow:
     return Slow(write_session(tmp_path, ran(1, "fine", 0, 5)))

@@ -202,7 +202,7 @@ def _ticks(start: int, end: int) -> list[Tick]:
     return [
         Tick((ns - start) / span, _tick_text(ns, step, seconds=seconds))
         for ns in range(first, end, step)
-        if (ns - start) / span < 0.85
+        if (ns - start) / span < 0.78  # on a phone its text is a fifth of the picture
     ]
 
 
