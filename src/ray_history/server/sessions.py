@@ -106,7 +106,10 @@ class Sessions:
             found = self._take(session)
             if found is not None:
                 return found
-            await asyncio.shield(asyncio.wrap_future(self._work(session).future))
+            opening = asyncio.wrap_future(self._work(session).future)
+            opening.add_done_callback(_taken_note_of)
+            await asyncio.wait([opening])  # who leaves does not end it for others
+            opening.result()
 
     def release(self, opened: OpenSession) -> None:
         with self._lock:
@@ -273,3 +276,9 @@ class Sessions:
             unused = [opened for opened in gone if not opened.users]
         for opened in unused:
             opened.close()
+
+
+def _taken_note_of(opening: asyncio.Future[None]) -> None:
+    """Nobody may be left to hear why it failed; asyncio would complain of that."""
+    if not opening.cancelled():
+        opening.exception()
