@@ -99,6 +99,11 @@ def failed_at_job_end(_: Lived, live: Row, rebuilt: Row) -> bool:
     return told and live["events"][:-1] == rebuilt["events"][:-1] and near("end_time_ms")(_, live, rebuilt)
 
 
+def finished_and_failed(_: Lived, live: Row, rebuilt: Row) -> bool:
+    reached = {event["state"] for event in live["events"]}
+    return reached >= {"FINISHED", "FAILED"} and rebuilt["state"] == "FINISHED"
+
+
 def failed_before_its_owner_told(_: Lived, live: Row, rebuilt: Row) -> bool:
     told = (live["error_message"] or "").startswith("Worker running the task")
     return told and rebuilt["error_message"] == "" and live["error_type"] == rebuilt["error_type"] == "WORKER_DIED"
@@ -126,6 +131,12 @@ MOVING = [
 
 KNOWN = [
     *MOVING,
+    Known(
+        "tasks",
+        "end_time_ms error_message error_type events state",
+        finished_and_failed,
+        "its worker ended before Ray knew that it had finished: Ray failed it, and then learned of it",
+    ),
     Known(
         "tasks",
         "creation_time_ms end_time_ms events language parent_task_id required_resources runtime_env_info",
