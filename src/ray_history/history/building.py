@@ -151,16 +151,19 @@ class Builder:
 
     def finish(self) -> dict[str, Any]:
         """Write all tables; returns the facts."""
-        self._segments.finish()
+        self._segments.finish(is_whole=self._base is None)
+        self._engine.use_all_cores()
         self._make_small_tables()
         if self._base is not None or self.counts.events * _MANY_EVENTS > self._limits.memory:
             self._engine.be_strict()
         others = self._aside(self._make_other_tables)
-        self._run(f"create view segment as {self._segments.rows()}")
-        if self._base is None:
-            self._make_tasks()
-        else:
+        self._tell_judge()
+        if self._base is not None:
+            self._show_segments()
             self._extend_tasks(self._base)
+        elif not self._make_tasks_at_once():
+            self._show_segments()
+            self._make_tasks()
         others.result()
         places = self._aside(self._make_task_places)
         self._run(f"create view observed_tasks as {observed_tasks(self._directory)}")
@@ -198,8 +201,10 @@ class Builder:
         self._run(f"copy document to {text(self._directory / 'documents.parquet')} {self._parquet}")
         self._make_small_table("nodes")
         self._run("create macro nodes_at(moment) as table from nodes")  # the others look them up
-        for name in ("workers", "jobs"):  # judging tasks needs these
-            self._make_small_table(name)
+
+    def _tell_judge(self) -> None:
+        """Make the tables that tasks are judged by."""
+        self._make_small_table("workers")
         self._run(
             """
             create temp table dead_worker as
@@ -224,12 +229,39 @@ class Builder:
 
     def _make_other_tables(self) -> None:
         with self._engine.database.cursor() as cursor:
-            for name in ("actors", "placement_groups", "runtime_envs", "cluster_events"):
+            for name in SMALL_TABLES[2:]:
                 self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
         self._run(f"create table {name} as {query_at(name, NOW)}", cursor)
         self._run(f"copy {name} to {text(self._directory / f'{name}.parquet')} {self._parquet}", cursor)
+
+    def _show_segments(self) -> None:
+        self._run(f"create view segment as {self._segments.rows()}")
+
+    def _make_tasks_at_once(self) -> bool:
+        """Merge, judge and write in one query, which keeps all cores busy; False if that cannot be: there are several
+        segments, or too little memory, or an id is written in two ways, so that an attempt has several rows."""
+        if not self._segments.show_all():
+            return False
+        file = self.work / _TASKS
+        rows = f"""
+            with part as ({query("tasks")}),
+            defined_task as (
+                select hex_any(taskId, 24) as task_id
+                from (select taskId from task_definition_event union all select taskId from actor_task_definition_event)
+                where taskId <> ''
+            )
+            from ({query("judged_tasks")})
+            """
+        try:
+            self._run(f"copy ({rows}) to {text(file)} {self._parquet}")
+        except duckdb.OutOfMemoryException:
+            return False
+        if self._run(f"select 1 from {text(file)} group by task_id, attempt_number having count(*) > 1 limit 1"):
+            return False
+        file.rename(self._directory / _TASKS)
+        return True
 
     def _make_tasks(self) -> None:
         # Not only in several segments: an id may be written in two ways.
@@ -240,7 +272,7 @@ class Builder:
             create temp table all_defined_task as
             select distinct task_id from segment
             where type is not null and task_id in (select task_id from segment where type is null);
-            create temp view straddling as from all_straddling;
+            create or replace temp view straddling as from all_straddling;
             """
         )
         if not self._run("from all_straddling limit 1"):  # planning to merge nothing would take a small session's time

@@ -49,7 +49,12 @@ class Limits:
 
 
 class Engine:
-    """Used by several threads, each with a cursor of its own."""
+    """Used by several threads, each with a cursor of its own.
+
+    Half of the cores work for whichever statement there is, until `use_all_cores`: while events are read several run
+    side by side, and keep the other half busy themselves. More would only get in each other's way, which takes a tenth
+    of all processor time.
+    """
 
     def __init__(self, limits: Limits, spill: Path) -> None:
         self._limits, self._cancelled = limits, False
@@ -57,7 +62,7 @@ class Engine:
         self._aside = ThreadPoolExecutor(1, "build", give_way)
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{limits.memory * _LOOSE >> 20}MB",
-            "threads": limits.threads,
+            "threads": max(1, limits.threads // 2),
             "temp_directory": str(spill),
             "preserve_insertion_order": False,
             "disabled_optimizers": "join_order,statistics_propagation",  # our queries say how to go about it
@@ -99,6 +104,11 @@ class Engine:
                 parts *= _MORE_PARTS
             else:
                 return files
+
+    def use_all_cores(self) -> None:
+        """From now on, for one statement after the other."""
+        with ThreadPoolExecutor(1, "modest", give_way) as modest:  # the threads that this starts are like it
+            modest.submit(self.run, f"set threads = {self._limits.threads}").result()
 
     def be_strict(self) -> None:
         """After all that is to be done aside, keep within the memory given, at any cost: what comes may need any

@@ -1,4 +1,5 @@
-"""From events to segments: one row per attempt of a task, in Parquet files, or in a table if there is only one.
+"""From events to segments: one row per attempt of a task, in Parquet files, or in a table if there is only one (of a
+whole session not even that: `show_all`).
 
 Invariants:
 * events are read in batches, each into tables of their own; some batches together become a segment, merged from those
@@ -132,14 +133,13 @@ class Segments:
     def _read_file(self, table: str, name: str, file: Path, *, careful: bool) -> _Found:
         with self._engine.database.cursor() as cursor:
             try:
-                self._engine.run(_table_of_events(table, name, file, careful=careful), cursor)
-                if name == OTHERS:
-                    counted = f"select eventType, count(*) from {table} group by all"
-                elif careful:
-                    counted = f"select eventType, count(*) from {_events(name, file, careful=True)} group by all"
-                else:
-                    counted = f"select {text(name)}, count(*) from {table}"
-                return cast("_Found", self._engine.run(counted, cursor))
+                ((made,),) = self._engine.run(_table_of_events(table, name, file, careful=careful), cursor)
+                if name != OTHERS and not careful:
+                    return [(name, made)]
+                counted = table if name == OTHERS else _events(name, file, careful=True)
+                return cast(
+                    "_Found", self._engine.run(f"select eventType, count(*) from {counted} group by all", cursor)
+                )
             except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
                 # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
                 raise Unreadable(str(error)) from None
@@ -156,16 +156,28 @@ class Segments:
             self._merging.append(self._engine.aside(merge, gathered.tables, self._merged))
             self._merged += 1
 
-    def finish(self) -> None:
-        """Begin the last segment, which may be one without a row."""
+    def finish(self, *, is_whole: bool) -> None:
+        """Begin the last segment, which may be one without a row; not the only one of a session that `is_whole`, for
+        which `show_all` is quicker."""
         if not self._batches:
             nothing = EventLines(self._directory / "nothing")
             with nothing.written():
                 self.add(nothing)
-        self._begin_merging(self._merge_into_files if self._merged else self._merge_into_table)
+        if self._merged:
+            self._begin_merging(self._merge_into_files)
+        elif not is_whole:
+            self._begin_merging(self._merge_into_table)
+
+    def show_all(self) -> bool:
+        """Make views of all events of tasks, if there is but one segment and it is yet to be merged."""
+        if self._merged:
+            return False
+        self._show_events(self._gathered.tables, "true", self._engine.database)
+        return True
 
     def rows(self) -> str:
         """SQL: the rows of all segments, as soon as they are there."""
+        self._begin_merging(self._merge_into_table)  # if there is one left, it is the only one
         self._wait()
         if self._is_one_table:
             return f"from {_ONLY}"
