@@ -4,7 +4,8 @@ whole session not even that: `show_all`).
 Invariants:
 * events are read in batches, each into tables of their own; some batches together become a segment, merged from those
   alone. Merging is min, max and union, so order, repetition and the cut into batches and segments change nothing;
-* no more than two segments' events are in memory: of the one that is merged, and of the next, which is read;
+* no more than two segments' events are in memory: of the one that is merged, and of the next, which is read, or merged,
+  too, if reading is quicker;
 * events that are not of tasks are kept whole, in the table `rare_event`.
 """
 
@@ -24,7 +25,8 @@ from .event_lines import OTHERS, EventLines
 from .events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
 from .sql import query, text
 
-_PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 20000)"
+_PARQUET = "(format parquet, parquet_version v2, compression uncompressed, row_group_size 6144)"
+"""Of so few rows that they stay in the processor's cache until they are written."""
 _LONGEST_EVENT = 4 << 20
 """Twice this is what one thread reads of a file at a time. Longer events come the careful way, with a larger limit."""
 _ONLY = "only_segment"
@@ -147,14 +149,20 @@ class Segments:
     def merge(self) -> None:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
         all cores busy. Done without being asked before there are too many."""
+        if self._merging and not self._merging[-1].done():  # rather than wait for it, do this one here, too
+            self._merge_into_files(*self._taken())
         self._wait()
         self._begin_merging(self._merge_into_files)
 
     def _begin_merging(self, merge: Callable[[list[dict[str, str]], int], None]) -> None:
         if self._gathered.tables:
-            gathered, self._gathered = self._gathered, _Gathered()
-            self._merging.append(self._engine.aside(merge, gathered.tables, self._merged))
-            self._merged += 1
+            self._merging.append(self._engine.aside(merge, *self._taken()))
+
+    def _taken(self) -> tuple[list[dict[str, str]], int]:
+        """The tables of a new segment, and its number."""
+        gathered, self._gathered = self._gathered, _Gathered()
+        self._merged += 1
+        return gathered.tables, self._merged
 
     def finish(self, *, is_whole: bool) -> None:
         """Begin the last segment, which may be one without a row; not the only one of a session that `is_whole`, for
