@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,50 @@ def test_what_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.M
     assert rebuild(tmp_path, apart).everything() == whole.everything()
     assert rebuild(tmp_path, apart, cuts=[40, 90]).everything() == whole.everything()
     assert rebuild(tmp_path, apart[100:], base=base).everything() == whole.everything()
+
+
+def test_while_a_segment_is_late_the_next_is_merged_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside, go_on = Engine.aside, threading.Event()
+
+    def hold(engine: Engine, work: Callable[..., Any], *arguments: object) -> Future[Any]:
+        if getattr(work, "__name__", "") == "_merge_into_files":
+            return aside(engine, lambda: (go_on.wait(60), work(*arguments)))
+        return aside(engine, work, *arguments)
+
+    monkeypatch.setattr(Engine, "aside", hold)
+    merged_by: list[str] = []
+    in_parts = Engine.in_parts
+
+    def noted(*arguments: Any) -> list[Path]:
+        merged_by.append(threading.current_thread().name)
+        return in_parts(*arguments)
+
+    monkeypatch.setattr(Engine, "in_parts", noted)
+
+    def let_go_soon() -> None:
+        threading.Timer(0.3, go_on.set).start()
+
+    batches = [EventLines(tmp_path / f"batch-{number}") for number in range(3)]
+    for number, batch in enumerate(batches):
+        with batch.written():
+            batch.add(json.dumps(task(task_id(number))).encode())
+    with Builder(tmp_path / "tables", Limits()) as builder:
+        builder.add(batches[0])
+        builder.merge()
+        let_go_soon()
+        builder.merge()  # nothing was read since
+        go_on.clear()
+        builder.add(batches[1])
+        builder.merge()
+        builder.add(batches[2])
+        let_go_soon()
+        builder.merge()
+        builder.finish()
+        assert builder.row_counts()["tasks"] == 3
+    assert merged_by[1] == threading.current_thread().name
+    assert merged_by[0] == merged_by[2] != merged_by[1]
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,8 @@ class Segments:
     def merge(self) -> None:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
         all cores busy. Done without being asked before there are too many."""
-        if self._merging and not self._merging[-1].done():  # rather than wait for it, do this one here, too
+        is_late = any(not merging.done() for merging in self._merging)
+        if self._gathered.tables and is_late:  # rather than wait for it, do this one here, too
             self._merge_into_files(*self._taken())
         self._wait()
         self._begin_merging(self._merge_into_files)
