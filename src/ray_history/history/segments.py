@@ -150,8 +150,8 @@ class Segments:
         """Begin to make a segment of the batches read since the last one, beside the reading of the next: neither keeps
         all cores busy. Done without being asked before there are too many."""
         is_late = any(not merging.done() for merging in self._merging)
-        if self._gathered.tables and is_late:  # rather than wait for it, do this one here, too
-            self._merge_into_files(*self._taken())
+        if self._gathered.tables and is_late:  # the readers have time for this one, as nothing is read meanwhile
+            self._readers.submit(self._merge_into_files, *self._taken()).result()
         self._wait()
         self._begin_merging(self._merge_into_files)
 
