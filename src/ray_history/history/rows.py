@@ -47,14 +47,6 @@ _PROFILE = """
 _LOG = ("stdout_file", "stderr_file", "stdout_start", "stdout_end", "stderr_start", "stderr_end")
 
 
-_TIMES = {
-    "creation_time_ms": "pending_args_avail_ns",
-    "start_time_ms": "running_ns",
-    "end_time_ms": "coalesce(failed_ns, finished_ns)",
-}
-"""Of tasks."""
-
-
 def _ms(ns: str) -> str:
     return f"ray_ms({ns})::double"
 
@@ -106,7 +98,9 @@ COLUMNS: dict[str, list[Column]] = {
             + ", ".join(f"{{'state': '{state}', 'created_ms': {_ms(ns)}}}" for state, ns in _EVENTS.items())
             + "], lambda event: event.created_ms is not null)",
             profiling_data=f"case when component_type is null then '{{}}'::json else to_json({{{_PROFILE}}}) end",
-            **{name: _ms(ns) for name, ns in _TIMES.items()},
+            creation_time_ms=_ms("pending_args_avail_ns"),
+            start_time_ms=_ms("running_ns"),
+            end_time_ms=_ms("coalesce(failed_ns, finished_ns)"),
             task_log_info=f"""case
                 when {" and ".join(f"{name} is not null" for name in _LOG)} then to_json({{
                     {", ".join(f"'{name}': {name}" for name in _LOG)}
@@ -195,8 +189,6 @@ SECRETS = {
 
 
 _TEXTS = {
-    **{name: name for name in ("attempt_number", "worker_pid", "is_debugger_paused")},
-    **{name: f"ray_ms({ns}) || '.0'" for name, ns in _TIMES.items()},
     "events": "concat('[', concat_ws(',', "
     + ", ".join(f"""'{{"state":"{state}","created_ms":' || ray_ms({ns}) || '.0}}'""" for state, ns in _EVENTS.items())
     + "), ']')",
@@ -204,8 +196,7 @@ _TEXTS = {
     "label_selector": "coalesce(label_selector, '{}')",
     "fallback_strategy": """coalesce(fallback_strategy, case when type <> 'DRIVER_TASK' then '{"options":[]}' end)""",
 }
-"""Values of tasks as text, made in two thirds of the time: what building wrote as JSON need not be read again, and
-numbers are JSON as they are."""
+"""Values of tasks as text, made in two thirds of the time: what building wrote as JSON need not be read again."""
 _WRITTEN = ("runtime_env_info", "profiling_data", "task_log_info", *_TEXTS)
 """Values of tasks that are JSON as it shall stand."""
 
