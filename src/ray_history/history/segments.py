@@ -34,8 +34,8 @@ _ONLY = "only_segment"
 _ORDINARY = 1.5
 """How much larger than planned a batch may be before memory is watched."""
 
-_Found: TypeAlias = "list[tuple[str | None, int, int]]"
-"""How many events of each type a file holds (None for what is no event), and how many of them tell of tasks."""
+_Found: TypeAlias = "list[tuple[str | None, int]]"
+"""How many events of each type a file holds: None for what is no event."""
 
 
 class Unreadable(Exception):
@@ -64,8 +64,7 @@ class Counts:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Batches of events that become one segment together, each with a table for every file of lines that tells of
-    tasks."""
+    """Batches of events that become one segment together, each with a table for every file of lines."""
 
     tables: list[dict[str, str]] = field(default_factory=list)
     load: int = 0
@@ -95,11 +94,10 @@ class Segments:
         if not is_ordinary:
             self._engine.be_strict()
         tables = {name: f"{name}_{self._batches}" for name in lines.files}
-        counted, of_tasks = Counts(), 0
+        counted = Counts()
         try:
             for name, found in self._read(tables, lines, careful=careful).items():
-                for kind, events, telling in found:
-                    of_tasks += telling if name == OTHERS else 0
+                for kind, events in found:
                     if kind is not None and name in (kind, OTHERS):
                         counted.add([(kind, events)])
                     else:  # a line that is no object has no type; one of another type was put into the wrong file
@@ -120,8 +118,6 @@ class Segments:
             where rare is not null
             """
         )
-        if not of_tasks:  # as nearly always; to look there in vain takes a tenth of merging
-            self._engine.run(f"drop table {tables.pop(OTHERS)}")
         self._batches += 1
         self._gathered.tables.append(tables)
         self._gathered.load += lines.load
@@ -129,7 +125,7 @@ class Segments:
     def _read(self, tables: dict[str, str], lines: EventLines, *, careful: bool) -> dict[str, _Found]:
         """Make a table of each file; side by side, because one alone does not keep all cores busy."""
         reading = dict[str, Future[_Found]]()
-        for name, file in sorted(lines.files.items(), key=_largest_first):
+        for name, file in lines.files.items():
             reading[name] = self._readers.submit(self._read_file, tables[name], name, file, careful=careful)
             if careful:  # one after the other: room for the longest event is more than several could have
                 wait([reading[name]])
@@ -141,13 +137,10 @@ class Segments:
             try:
                 ((made,),) = self._engine.run(_table_of_events(table, name, file, careful=careful), cursor)
                 if name != OTHERS and not careful:
-                    return [(name, made, made)]
+                    return [(name, made)]
                 counted = table if name == OTHERS else _events(name, file, careful=True)
-                payloads = TASK_EVENTS.values() if name == OTHERS else [TASK_EVENTS[name]]
-                telling = " + ".join(f"count({payload})" for payload in payloads)
                 return cast(
-                    "_Found",
-                    self._engine.run(f"select eventType, count(*), {telling} from {counted} group by all", cursor),
+                    "_Found", self._engine.run(f"select eventType, count(*) from {counted} group by all", cursor)
                 )
             except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError) as error:
                 # DuckDB's message may quote half a character of the line, and then cannot be made into an exception.
@@ -228,9 +221,7 @@ class Segments:
         """Make views of the events of tasks in these batches, as far as the condition given is true."""
         for name, payload in TASK_EVENTS.items():
             rows = [f"from {tables[name]}" for tables in batches] + [
-                f"select {_told(payload)} from {tables[OTHERS]} where {payload} is not null"
-                for tables in batches
-                if OTHERS in tables
+                f"select {_told(payload)} from {tables[OTHERS]} where {payload} is not null" for tables in batches
             ]
             events = f"from ({' union all '.join(rows)}) where {which}"
             self._engine.run(f"create or replace temp view {name.lower()} as {events}", cursor)
@@ -242,11 +233,6 @@ class Segments:
         with self._engine.database.cursor() as cursor:
             for table in tables:
                 self._engine.run(f"drop table {table}", cursor)
-
-
-def _largest_first(file: tuple[str, Path]) -> int:
-    """By which files are sorted, so that the last one is soon read."""
-    return -file[1].stat().st_size
 
 
 def _table_of_events(table: str, name: str, file: Path, *, careful: bool) -> str:

@@ -76,7 +76,6 @@ select
     (select sum(try_cast(resources_total->>'GPU' as double)) from nodes) as gpus,
     (select count(*) from actors) as actors,
     (select count(*) from jobs) as jobs,
-    (select coalesce(sum(attempts), 0)::bigint from task_counts where type <> 'DRIVER_TASK') as tasks,
-    (select coalesce(sum(attempts), 0)::bigint from task_counts where type <> 'DRIVER_TASK' and state = 'FAILED')
-        as failed_tasks
+    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
+    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks
 from answer, head, account, span_of_life
