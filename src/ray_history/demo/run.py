@@ -217,7 +217,8 @@ def _collector(
         f"--storage={archive.url}",
         f"--cluster={CLUSTER}",
         f"--events-port={port}",
-        f"--event-data-dir={directory / 'spool' / name}",
+        # Each cluster's own: what an interrupted demo did not ship would else come into the archive of the next.
+        f"--event-data-dir={directory / 'spool' / root.name / name}",
         f"--ray-tmp-root={root}",
         "--push-interval=1s",
         *flags,
