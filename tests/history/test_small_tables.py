@@ -375,6 +375,28 @@ def test_a_driver_is_a_worker_known_from_its_job(built: Built) -> None:
     )
 
 
+def test_a_driver_is_gone_when_its_job_has_finished(built: Built) -> None:
+    alive = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER", "is_alive": True, "end_time_ms": 0}
+    for documents in ([], [polled("workers", alive)]):
+        tables = built(job(at=1), job_life("CREATED", 1), job_life("FINISHED", 5), documents=documents)
+        closed = View(closed_at=ns(99))
+        for view in (View(), closed, View(at=ns(5))):
+            assert some(tables.row("workers", view), "is_alive end_time_ms exit_type") == (False, ms(5), None)
+        assert some(tables.row("workers", View(at=ns(4))), "is_alive end_time_ms") == (True, 0)
+
+
+def test_a_driver_of_which_only_the_end_arrived_makes_no_worker(built: Built) -> None:
+    assert built(job_life("FINISHED", 5)).rows("workers") == []
+
+
+def test_a_drivers_own_task_ends_with_its_job(built: Built) -> None:
+    own = "ff" * 20 + JOB
+    events = [job(), task(own, taskType="DRIVER_TASK"), lifecycle(own, ("RUNNING", 1), worker=JOB + "ff" * 24)]
+    row = built(*events, job_life("FINISHED", 5)).row("tasks")
+    assert some(row, "state end_time_ms") == ("FAILED", ms(5))
+    assert row["error_message"].startswith("Job finishes")
+
+
 def test_polling_knows_more_of_a_driver(built: Built) -> None:
     seen = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER"}
     row = built(job(), documents=[polled("workers", seen)]).row("workers")

@@ -217,7 +217,7 @@ class Builder:
                 ) - 1)::varchar as exit_number,
                 exit_detail
             from workers
-            where end_time_ms > 0;
+            where end_time_ms > 0 and (worker_type <> 'DRIVER' or exit_type is not null);  -- else ended_job tells it
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
             create temp table ended_job as  -- all drivers: a submission may have started several
             select hex_id(body->>'jobId', 4) as job_id, min(instant(step->>'timestamp')) as end_ns

@@ -1,5 +1,5 @@
 -- workers: one row per worker process, from WORKER_DEFINITION and WORKER_LIFECYCLE events (Ray >= 2.57); drivers and
--- the workers of an older Ray from polling; a driver that nobody polled from its job's definition.
+-- the workers of an older Ray from polling; a driver that nobody polled, or not to its end, from its job's events.
 with definition as (
     select
         hex_id(body->>'workerId', 28) as worker_id,
@@ -46,6 +46,13 @@ driver as (
     where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
     group by all
 ),
+-- A job finishes when its driver is gone, by itself or killed: nothing tells which.
+gone_driver as (
+    select rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id, min(instant(step->>'timestamp')) // 1000000 as end_ms
+    from steps('DRIVER_JOB_LIFECYCLE_EVENT')
+    where step->>'state' = 'FINISHED' and instant(step->>'timestamp') <= moment
+    group by all
+),
 polled as (
     select
         millis(row->>'start_time_ms') as start_ms,
@@ -68,7 +75,7 @@ polled as (
 )
 select
     worker_id,
-    not (coalesce(life.is_dead, false) or coalesce(polled.is_dead, false)) as is_alive,
+    not (coalesce(life.is_dead, false) or coalesce(polled.is_dead, false)) and gone_driver.end_ms is null as is_alive,
     coalesce(definition.worker_type, polled.worker_type, case when driver.worker_id is not null then 'DRIVER' end, 'WORKER')
         as worker_type,
     coalesce(life.exit_type, polled.exit_type) as exit_type,
@@ -79,12 +86,13 @@ select
     coalesce(life.launch_ms, polled.launch_ms) as worker_launch_time_ms,
     coalesce(life.launched_ms, polled.launched_ms) as worker_launched_time_ms,
     coalesce(life.start_ms, polled.start_ms) as start_time_ms,
-    coalesce(life.end_ms, polled.end_ms) as end_time_ms,
+    coalesce(life.end_ms, polled.end_ms, gone_driver.end_ms) as end_time_ms,
     polled.debugger_port,
     polled.num_paused_threads
 from definition
 full join life using (worker_id)
 full join driver using (worker_id)
 full join polled using (worker_id)
+left join gone_driver using (worker_id)
 left join nodes_at(moment) as node on node.node_id = coalesce(definition.node_id, polled.node_id, driver.node_id)
 where worker_id is not null
