@@ -483,6 +483,29 @@ def test_at_a_moment_nothing_later_has_happened_yet(built: Built) -> None:
     assert tables.row("tasks", View(at=ns(9))) == tables.row("tasks")
 
 
+def test_where_a_task_will_run_is_not_known_before_it_is_sent_there(built: Built) -> None:
+    log = {"stdoutFile": "/l/w.out", "stdoutStart": "1", "stdoutEnd": "9"}
+    tables = built(
+        task(ONE),
+        lifecycle(ONE, *RAN, ("FINISHED", 9), node=NODE, worker=WORKER, workerPid=17, log=log),
+        profile(ONE, span("task:execute", 4.5, 8)),
+    )
+    told = "node_id worker_id worker_pid task_log_info profiling_data"
+    for second, expected in (
+        (2, (None, None, None, None, {})),
+        (3, (NODE, WORKER, None, None, {})),
+    ):
+        row = tables.row("tasks", View(at=ns(second)))
+        assert tuple(row[name] for name in told.split()) == expected
+    running = tables.row("tasks", View(at=ns(5)))
+    assert (running["worker_pid"], running["task_log_info"]["stdout_file"]) == (17, "/l/w.out")
+
+
+def test_a_task_of_which_no_time_is_known_is_there_at_any_moment(built: Built) -> None:
+    tables = built(task(ONE), lifecycle(ONE, node=NODE, at=3))
+    assert tables.row("tasks", View(at=ns(50))) == tables.row("tasks")
+
+
 def test_a_forced_end_has_its_time_too(built: Built) -> None:
     tables = built(task(ONE), lifecycle(ONE, *RAN, worker=WORKER), worker_dead(9))
     assert tables.row("tasks", View(at=ns(8)))["state"] == "RUNNING"

@@ -44,7 +44,7 @@ _PROFILE = """
 """
 
 
-_LOG = ("stdout_file", "stderr_file", "stdout_start", "stdout_end", "stderr_start", "stderr_end")
+LOG = ("stdout_file", "stderr_file", "stdout_start", "stdout_end", "stderr_start", "stderr_end")
 
 
 def _ms(ns: str) -> str:
@@ -102,11 +102,11 @@ COLUMNS: dict[str, list[Column]] = {
             start_time_ms=_ms("running_ns"),
             end_time_ms=_ms("coalesce(failed_ns, finished_ns)"),
             task_log_info=f"""case
-                when {" and ".join(f"{name} is not null" for name in _LOG)} then to_json({{
-                    {", ".join(f"'{name}': {name}" for name in _LOG)}
+                when {" and ".join(f"{name} is not null" for name in LOG)} then to_json({{
+                    {", ".join(f"'{name}': {name}" for name in LOG)}
                 }})
                 when coalesce(stdout_file, stderr_file) is not null or coalesce(stdout_end, stderr_end) is not null
-                    then json_merge_patch('{{}}', json_object({", ".join(f"'{name}', {name}" for name in _LOG)}))
+                    then json_merge_patch('{{}}', json_object({", ".join(f"'{name}', {name}" for name in LOG)}))
             end""",
             label_selector="coalesce(label_selector, '{}')::json",
             fallback_strategy="""case

@@ -21,7 +21,7 @@ from .building import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, obse
 from .closure import CLOSED
 from .kept_plans import KeptPlans
 from .parquet import in_parquet
-from .rows import repeated_secrets, shown_environments
+from .rows import LOG, repeated_secrets, shown_environments
 from .sql import query, query_at, text
 
 _IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
@@ -59,6 +59,11 @@ _STATES = (
     "finished_ns",
     "failed_ns",
 )
+"""In the order in which they are entered."""
+_SENT = _STATES[_STATES.index("submitted_to_worker_ns") :]
+"""From the first of them on a task has a worker."""
+_BEGUN = _STATES[_STATES.index("running_ns") :]
+"""From the first of them on that worker has something to tell of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +288,15 @@ def _closed(table: str, rows: str, view: View) -> str:
 
 
 def _tasks_at(listed: str, moment: int) -> str:
-    """Tasks as they were known at a moment: what came later has not happened yet."""
+    """Tasks as they were known at a moment: what came later has not happened yet; what has no time always had."""
     reached = ", ".join(f"case when {name} <= {moment} then {name} end as {name}" for name in _STATES)
+    where_it_was = ", ".join(f"case when was_sent then {name} end as {name}" for name in ("node_id", "worker_id"))
+    what_it_told = ", ".join(
+        f"case when was_begun then {name} end as {name}"
+        for name in ("worker_pid", "component_type", "component_id", "node_ip_address", *LOG)
+    )
     return f"""(
-        select * replace (
+        select * exclude (was_sent, was_begun, has_no_times) replace (
             task_state(
                 failed_ns, finished_ns, running_in_ray_wait_ns, running_in_ray_get_ns, running_ns,
                 getting_and_pinning_args_ns, pending_actor_task_ordering_ns, pending_actor_task_args_fetch_ns,
@@ -295,8 +305,17 @@ def _tasks_at(listed: str, moment: int) -> str:
             ) as state,
             case when failed_ns is not null then error_type end as error_type,
             case when failed_ns is not null then error_message end as error_message,
-            list_filter(spans, lambda span: span.endTime <= {moment}) as spans
+            list_filter(spans, lambda span: span.endTime <= {moment}) as spans,
+            {where_it_was},
+            {what_it_told}
         )
-        from (select * replace ({reached}) from {listed})
-        where coalesce({", ".join(_STATES)}) is not null
+        from (
+            select
+                * replace ({reached}),
+                by_then(least({", ".join(_SENT)}), {moment}) as was_sent,
+                by_then(least({", ".join(_BEGUN)}), {moment}) as was_begun,
+                coalesce({", ".join(_STATES)}) is null as has_no_times
+            from {listed}
+        )
+        where coalesce({", ".join(_STATES)}) is not null or has_no_times
     )"""
