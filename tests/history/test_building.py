@@ -17,7 +17,8 @@ import pytest
 from ray_history.history.building import Builder
 from ray_history.history.engine import Engine, Limits
 from ray_history.history.event_lines import EventLines
-from tests.history.rebuilt import lifecycle, rebuild, task, task_id
+from ray_history.history.tables import READING_FAILED
+from tests.history.rebuilt import lifecycle, node, rebuild, task, task_id
 
 
 def modesty() -> set[int]:
@@ -151,3 +152,12 @@ def test_what_events_take_in_memory_is_known_before_they_are_read(
         batch.add(b"\n".join(lines * 100))
     stored = sum(file.stat().st_size for file in batch.files.values())
     assert heavier <= batch.load / stored < heavier * 3
+
+
+def test_a_column_whose_name_is_no_text_any_more_cannot_be_read_and_is_doubted(tmp_path: Path) -> None:
+    built = rebuild(tmp_path, [node()])
+    file = built.directory / "nodes.parquet"
+    file.write_bytes(file.read_bytes().replace(b"hostname", b"\xe8ostname"))  # one bit
+    with pytest.raises(READING_FAILED):
+        built.tables.rows(f"select hostname from {built.tables.source('nodes')}")
+    assert built.tables.is_doubtful

@@ -36,8 +36,9 @@ _SHOWN = """
 """
 """Columns of tasks that are read by more than building upon them."""
 
-READING_FAILED = duckdb.Error
-"""What is raised when the tables cannot be read, for whatever reason."""
+READING_FAILED = (duckdb.Error, UnicodeDecodeError)
+"""What is raised when the tables cannot be read, for whatever reason. The second: DuckDB's message may quote bytes of a
+damaged file that are no text, and then cannot be made into an error of its own."""
 
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
 
@@ -121,7 +122,7 @@ class Tables:
         """Whether reading failed, so that the files may not be what was written."""
         try:
             self._define_tables()
-        except duckdb.Error:
+        except READING_FAILED:
             self._database.close()
             raise
 
@@ -276,7 +277,7 @@ class Tables:
                 yield cursor
             except (duckdb.OutOfMemoryException, duckdb.InterruptException):
                 raise
-            except duckdb.Error:
+            except READING_FAILED:
                 self.is_doubtful = True
                 raise
 

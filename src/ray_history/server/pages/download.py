@@ -17,7 +17,6 @@ from io import RawIOBase
 from typing import Any
 
 import anyio
-import duckdb
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
@@ -26,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
+from ray_history.history.tables import READING_FAILED
 
 from .. import log_secrets
 from ..about import account
@@ -169,7 +169,7 @@ def _parquet(asked: Asked, table: str) -> _Pieces:
     rows = f"from {table.removesuffix('s') if table in _WHOLE else tables.source(table)}"
     try:
         yield from tables.parquet(without_secrets(tables, table) if asked.redact else rows)
-    except duckdb.Error as error:
+    except READING_FAILED as error:
         journal.error("table %s could not be written", table, exc_info=error)
         raise ArchiveError("the table could not be written; the server's log says more") from error
 
