@@ -260,6 +260,19 @@ def test_a_wrong_value_costs_only_its_own_field(built: Built) -> None:
     assert row["end_time_ms"] == ms(2)
 
 
+def test_settings_of_a_runtime_environment_that_are_none_cost_only_themselves(built: Built) -> None:
+    config = {"setup_timeout_seconds": "soon", "eager_install": "perhaps", "log_files": ["x"]}
+    row = built(task(ONE, serializedRuntimeEnv=json.dumps({"config": config}))).row("tasks")
+    told = {"setup_timeout_seconds": 600, "eager_install": True, "log_files": ["x"]}
+    assert row["runtime_env_info"]["runtime_env_config"] == told
+
+
+@pytest.mark.parametrize("strange", [1e300, "nan", "-inf", "long"])
+def test_a_time_that_is_none_costs_a_polled_runtime_environment_only_itself(built: Built, strange: Any) -> None:
+    row = {"runtime_env": {}, "success": True, "creation_time_ms": strange, "node_id": NODE}
+    assert built(documents=[polled("runtime_envs", row)]).row("runtime_envs")["creation_time_ms"] is None
+
+
 def test_wrong_values_in_rare_events_cost_only_their_own_fields(built: Built) -> None:
     tables = built(
         actor(isDetached=[1], requiredResources="x"),

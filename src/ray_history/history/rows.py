@@ -163,7 +163,7 @@ COLUMNS: dict[str, list[Column]] = {
     "runtime_envs": [
         *_columns(
             "runtime_env success creation_time_ms node_id",
-            creation_time_ms="creation_time_ms::bigint::varchar",
+            creation_time_ms="try_cast(creation_time_ms as bigint)::varchar",
         ),
         *_details("ref_cnt error"),
     ],

@@ -155,8 +155,8 @@ create or replace macro runtime_env_extras(env) as
             else '{}'::json
         end,
         json_object('runtime_env_config', json_object(
-            'setup_timeout_seconds', coalesce((try_cast(env as json)->>'$.config.setup_timeout_seconds')::bigint, 600),
-            'eager_install', coalesce((try_cast(env as json)->>'$.config.eager_install')::boolean, true),
+            'setup_timeout_seconds', coalesce(whole(try_cast(env as json)->>'$.config.setup_timeout_seconds'), 600),
+            'eager_install', coalesce(truth(try_cast(env as json)->>'$.config.eager_install'), true),
             'log_files', coalesce(try_cast(env as json)->'$.config.log_files', '[]'::json)
         ))
     );
