@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -32,6 +33,15 @@ def test_threads_that_build_give_way_to_all_others(tmp_path: Path) -> None:
     with Builder(tmp_path, Limits()):
         assert modesty() == {mine, mine + 5}
     assert os.nice(0) == mine
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_disk_that_is_full_is_the_systems_error_whoever_writes(tmp_path: Path) -> None:
+    with Builder(tmp_path, Limits()) as builder:
+        (tmp_path / "nodes.parquet").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left") as raised:
+            builder.finish()
+    assert raised.value.errno == errno.ENOSPC
 
 
 def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -82,6 +83,11 @@ class Engine:
             return running.execute(sql).fetchall()
         except duckdb.InterruptException:
             raise Cancelled from None
+        except duckdb.IOException as error:
+            for full in (errno.ENOSPC, errno.EDQUOT):  # in DuckDB's words that is but one of many errors
+                if os.strerror(full) in str(error):
+                    raise OSError(full, os.strerror(full)) from error
+            raise
         finally:
             self._running.discard(running)
 
