@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -63,6 +67,34 @@ def test_tables_are_read_as_documented(archive: Path, tmp_path: Path) -> None:
 def test_names_and_all_exclude_each_other(archive: Path, tmp_path: Path) -> None:
     ran = indexed(archive, tmp_path, "--all", "default/c0")
     assert (ran.returncode, "leave out default/c0" in ran.stderr) == (2, True)
+
+
+def on_a_terminal(columns: int, *command: str) -> str:
+    """What the command writes to it."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, columns))
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # as it says on Linux that nobody has the other end any more
+            while piece := os.read(ours, 65536):
+                written += piece
+        os.close(ours)
+    assert process.returncode == 0
+    return written.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_people_who_watch_see_one_line_that_fits_and_what_became_of_each_session(
+    archive: Path, tmp_path: Path, columns: int
+) -> None:
+    command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--no-share-index", "--all"]
+    shown = on_a_terminal(columns, *command).split("\r\x1b[K")
+    progress = [line for line in shown if line.startswith("[")]
+    assert max(map(len, progress)) < columns
+    told = [line for line in shown if line and line not in progress]
+    assert len(told) == 3
+    assert all(re.fullmatch(r"default/c[012]/session_\S+: (built|fetched), .*\r\n", line) for line in told)
 
 
 class _Flawed(Indexer):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ray_history.archive.catalog import Session
@@ -47,11 +49,18 @@ class Watch:
             self._news[session] = progress
             self._show()
 
-    def done(self, session: Session) -> None:
+    @contextmanager
+    def done(self, session: Session) -> Iterator[None]:
+        """Inside the block the terminal belongs to who tells what became of it."""
         with self._lock:
             self._done += 1
             self._news.pop(session, None)
             self.clear()
+            shown, self._shown = self._shown, False
+        try:
+            yield
+        finally:
+            self._shown = shown
 
     def clear(self) -> None:
         if self._shown:
@@ -68,11 +77,16 @@ class Watch:
         part = done / of_bytes if of_bytes else 0
         bar = "#" * round(part * 24)
         stages = ", ".join(sorted({n.stage for n in news}))
-        sys.stderr.write(
-            f"\r\x1b[K[{bar:<24}] {self._done}/{self._sessions} sessions, {files}/{of_files} files, "
+        line = (
+            f"[{bar:<24}] {self._done}/{self._sessions} sessions, {files}/{of_files} files, "
             f"{done >> 20}/{of_bytes >> 20} MiB, {events:,} events: {stages}"
         )
+        sys.stderr.write(f"\r\x1b[K{line[: _columns() - 1]}")  # of a longer one only the last row could be cleared
         sys.stderr.flush()
+
+
+def _columns() -> int:
+    return os.get_terminal_size(sys.stderr.fileno()).columns or 80
 
 
 def index_ahead(indexer: Indexer, sessions: Collection[Session], stop: Stop) -> Iterator[Outcome]:
@@ -83,8 +97,8 @@ def index_ahead(indexer: Indexer, sessions: Collection[Session], stop: Stop) -> 
         try:
             for ready in as_completed(waiting):
                 outcome = ready.result()
-                watch.done(outcome.session)
-                yield outcome
+                with watch.done(outcome.session):
+                    yield outcome
         except BaseException:
             stop.ask()
             threads.shutdown(wait=False, cancel_futures=True)
