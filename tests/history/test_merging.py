@@ -337,3 +337,22 @@ def test_an_id_in_two_spellings_is_one_task_even_in_one_batch(tmp_path: Path) ->
     told = lifecycle(task_id(1), ("RUNNING", 1))
     told["taskLifecycleEvent"]["taskId"] = task_id(1)
     assert len(rebuild(tmp_path, [task(task_id(1)), told]).rows("tasks")) == 1
+
+
+def test_of_very_many_spans_the_last_ones_are_kept_in_whatever_order_they_come(tmp_path: Path) -> None:
+    spans = [span("submit_task", second / 10, second / 10 + 1) for second in range(12_000)]
+    told = [profile(task_id(1), *spans[begin : begin + 3000]) for begin in range(0, 12_000, 3000)]
+    whole = rebuild(tmp_path, [task(task_id(1)), *told])
+    assert_same(whole, rebuild(tmp_path, [task(task_id(1)), profile(task_id(1), *spans)]))
+    assert_same(whole, rebuild(tmp_path, [*reversed(told), told[2], task(task_id(1))], cuts=[1, 2, 3]))
+    assert_same(whole, rebuild(tmp_path, told[:2], base=rebuild(tmp_path, [task(task_id(1)), *told[2:]])))
+    ends = [int(kept["endTime"]) for kept in spans[2000:]]
+    assert whole.tables.rows("select [span.endTime for span in spans] from observed_tasks") == [(ends,)]
+
+
+def test_an_event_without_spans_told_twice_is_as_told_once(tmp_path: Path) -> None:
+    nothing = profile(task_id(1))
+    nothing["taskProfileEvents"]["profileEvents"]["events"] = None
+    once = rebuild(tmp_path, [task(task_id(1)), nothing])
+    assert_same(once, rebuild(tmp_path, [task(task_id(1)), nothing, nothing]))
+    assert_same(once, rebuild(tmp_path, [task(task_id(1)), nothing, nothing], cuts=[1, 2]))

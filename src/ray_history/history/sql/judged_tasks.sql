@@ -1,14 +1,17 @@
 -- Merged rows (`part`) with a judgement: the state, what Ray's control plane decided without an event, what is missing.
 with sorted as (
-    select
-        * exclude (spans),
-        -- Nearly always they come once and in order, each ending after the one before: then nothing need be compared.
-        case
-            when list_reduce([span.endTime for span in spans], lambda last, next: case when next > last then next end, -1) is not null
-                then spans
-            else list_sort(list_distinct(spans))
-        end as spans
-    from part
+    select * replace (last_spans(spans) as spans)
+    from (
+        select
+            * exclude (spans),
+            -- Nearly always they come once and in order, each ending after the one before: then nothing need be compared.
+            case
+                when list_reduce([span.endTime for span in spans], lambda last, next: case when next > last then next end, -1) is not null
+                    then spans
+                else list_sort(list_distinct(spans))
+            end as spans
+        from part
+    )
 ),
 known as (
     select

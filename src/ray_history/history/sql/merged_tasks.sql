@@ -43,6 +43,6 @@ select
     max(component_type) as component_type,
     max(component_id) as component_id,
     max(node_ip_address) as node_ip_address,
-    flatten(list(spans) filter (spans is not null)) as spans
+    last_spans(flatten(list(spans) filter (spans is not null))) as spans
 from part
 group by task_id, attempt_number

@@ -156,7 +156,7 @@ profile as (
         max(component_type) as component_type,
         max(component_id) as component_id,
         max(node_ip_address) as node_ip_address,
-        flatten(list(spans)) as spans
+        last_spans(flatten(list(spans) filter (spans is not null))) as spans
     from told_profile semi join profiled_twice using (task_id, attempt_number)
     group by all
 )
