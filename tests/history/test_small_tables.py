@@ -539,6 +539,15 @@ def test_of_several_drivers_of_a_submission_the_last_is_shown(built: Built) -> N
     assert some(row, "job_id submission_id type status") == ("03000000", "sub", "SUBMISSION", "RUNNING")
 
 
+def test_a_submission_last_seen_before_its_driver_finished_is_not_said_to_run_to_the_end(built: Built) -> None:
+    events = job(at=1, submission="sub"), job_life("CREATED", 1), job_life("FINISHED", 5)
+    tables = built(*events, documents=[polled_jobs(POLLED_JOB)])
+    assert some(tables.row("jobs"), "status end_time") == ("RUNNING", None)
+    closed = tables.row("jobs", View(closed_at=ns(99)))
+    assert some(closed, "status end_time") == ("FAILED", ms(5))
+    assert closed["message"] == f"{REASON} Its driver had finished; nobody saw with what result."
+
+
 def test_a_submission_that_never_started_a_driver_is_shown(built: Built) -> None:
     exported = exported_submission(
         "sub", "FAILED", 3, message="no resources", start_time=str(ms(1)), end_time=str(ms(3))

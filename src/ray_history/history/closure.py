@@ -51,8 +51,12 @@ CLOSED = {
     )""",
     "jobs": f"""* replace (
         case when {_ENDED_JOB} then status else 'FAILED' end as status,
-        case when {_ENDED_JOB} then message else '{REASON} The job was ' || status || '.' end as message,
-        case when {_ENDED_JOB} then end_ms else ray_ms({{end}}) end as end_ms
+        case
+            when {_ENDED_JOB} then message
+            when driver_end_ns is not null then '{REASON} Its driver had finished; nobody saw with what result.'
+            else '{REASON} The job was ' || status || '.'
+        end as message,
+        case when {_ENDED_JOB} then end_ms else ray_ms(coalesce(driver_end_ns, {{end}})) end as end_ms
     )""",
     "placement_groups": """* replace (
         'REMOVED' as state,
