@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -69,8 +70,8 @@ def test_names_and_all_exclude_each_other(archive: Path, tmp_path: Path) -> None
     assert (ran.returncode, "leave out default/c0" in ran.stderr) == (2, True)
 
 
-def on_a_terminal(columns: int, *command: str) -> str:
-    """What the command writes to it."""
+def on_a_terminal(columns: int, *command: str, interrupted: Callable[[], bool] = lambda: False) -> tuple[int, str]:
+    """How the command ends, and what it writes there; with Ctrl-C as soon as it is `interrupted`."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, columns))
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
@@ -79,9 +80,11 @@ def on_a_terminal(columns: int, *command: str) -> str:
         with contextlib.suppress(OSError):  # as it says on Linux that nobody has the other end any more
             while piece := os.read(ours, 65536):
                 written += piece
+                if interrupted():
+                    process.send_signal(signal.SIGINT)
+                    interrupted = lambda: False  # noqa: E731  # once
         os.close(ours)
-    assert process.returncode == 0
-    return written.decode()
+    return process.returncode, written.decode()
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -89,12 +92,25 @@ def test_people_who_watch_see_one_line_that_fits_and_what_became_of_each_session
     archive: Path, tmp_path: Path, columns: int
 ) -> None:
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--no-share-index", "--all"]
-    shown = on_a_terminal(columns, *command).split("\r\x1b[K")
+    status, written = on_a_terminal(columns, *command)
+    shown = written.split("\r\x1b[K")
+    assert status == 0
     progress = [line for line in shown if line.startswith("[")]
     assert max(map(len, progress)) < columns
     told = [line for line in shown if line and line not in progress]
     assert len(told) == 3
     assert all(re.fullmatch(r"default/c[012]/session_\S+: (built|fetched), .*\r\n", line) for line in told)
+
+
+def test_people_who_stop_it_are_told_on_a_line_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    archive = tmp_path_factory.mktemp("large")
+    generate(archive, tasks=20_000)
+    command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--all"]
+    status, written = on_a_terminal(100, *command, interrupted=lambda: any(tmp_path.glob("*/new-*/*/*")))
+    assert status == 1
+    assert written.endswith("\r\x1b[Kray-history: stopped after 0 of 1 sessions; what is done stays done\r\n")
 
 
 class _Flawed(Indexer):

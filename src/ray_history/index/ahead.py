@@ -57,10 +57,14 @@ class Watch:
             self._news.pop(session, None)
             self.clear()
             shown, self._shown = self._shown, False
-        try:
-            yield
-        finally:
-            self._shown = shown
+        yield
+        self._shown = shown
+
+    def end(self) -> None:
+        """Nothing more is shown."""
+        with self._lock:
+            self.clear()
+            self._shown = False
 
     def clear(self) -> None:
         if self._shown:
@@ -100,6 +104,7 @@ def index_ahead(indexer: Indexer, sessions: Collection[Session], stop: Stop) -> 
                 with watch.done(outcome.session):
                     yield outcome
         except BaseException:
+            watch.end()
             stop.ask()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
