@@ -316,6 +316,15 @@ def test_filters_know_numbers_and_flags(server: Served) -> None:
     assert "int type column" in wrong.json["msg"]
 
 
+@pytest.mark.parametrize("table", ["tasks", "tasks/summarize", "actors/summarize", "workers"])
+def test_a_filter_by_a_number_that_is_too_long_is_refused(server: Served, table: str) -> None:
+    column = "worker_pid" if table.startswith("tasks") else "pid"
+    for digits, status in ((18, 200), (19, 400), (39, 400), (4000, 400)):
+        for sign in ("", "-"):
+            assert asked(server, table, (column, "=", sign + "9" * digits)).status == status, digits
+    assert "at most 18 digits" in asked(server, table, (column, "!=", "9" * 40)).json["msg"]
+
+
 def test_kuberays_names_of_two_columns_work_too(server: Served) -> None:
     assert asked(server, "tasks", ("task_type", "=", "ACTOR_TASK"), limit=1000).rows == (
         asked(server, "tasks", ("type", "=", "ACTOR_TASK"), limit=1000).rows

@@ -13,7 +13,7 @@ from .answers import Refused
 
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes"}), frozenset({"0", "f", "false", "no"})
 _INTEGER = re.compile(r"[+-]?0*(?P<digits>[0-9]+)")
-_MOST_DIGITS = 18
+MOST_DIGITS = 18
 """What a query takes, whatever it is compared with."""
 
 
@@ -24,8 +24,8 @@ def integer(query: QueryParams, name: str, default: int, *, least: int | None = 
     found = _INTEGER.fullmatch(text)
     if not found:
         raise Refused(400, f"{name} is {text[:40]!r}; it takes a whole number")
-    if len(found["digits"]) > _MOST_DIGITS:
-        raise Refused(400, f"{name} has {len(found['digits'])} digits; it takes at most {_MOST_DIGITS}")
+    if len(found["digits"]) > MOST_DIGITS:
+        raise Refused(400, f"{name} has {len(found['digits'])} digits; it takes at most {MOST_DIGITS}")
     value = int(text)
     if least is not None and value < least:
         raise Refused(400, f"{name} is {value}; it takes {least} or more")

@@ -21,7 +21,7 @@ from ray_history.history.rows import may_hold_secret, row
 
 from . import cursor, losses
 from .answers import JSON, Refused, growing_json, listed_json
-from .asking import Filter, boolean, filters, integer, one_of
+from .asking import MOST_DIGITS, Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
 from .redaction import redacted
 
@@ -331,11 +331,14 @@ def _is_exact(key: str, value: str) -> bool:
 
 def _number(condition: Filter) -> int:
     try:
-        return int(condition.value)
+        number = int(condition.value)
     except ValueError:
         raise Refused(
             400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a int type column; give an integer"
         ) from None
+    if abs(number) >= 10**MOST_DIGITS:
+        raise Refused(400, f"the number of filter {condition.key} is too long; it takes at most {MOST_DIGITS} digits")
+    return number
 
 
 def _flag(condition: Filter) -> bool:
