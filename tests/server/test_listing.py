@@ -306,6 +306,14 @@ def test_filters_compare_text_without_case(server: Served) -> None:
     assert others["num_filtered"] == 349 - len(failed)
 
 
+def test_ids_are_found_in_any_case(server: Served) -> None:
+    for table, key in (("cluster_events", "event_id"), ("jobs", "submission_id"), ("actors", "actor_id")):
+        row = asked(server, table).rows[0]
+        for text in (row[key], row[key].lower(), row[key].upper()):
+            assert asked(server, table, (key, "=", text)).rows == [row], text
+            assert row not in asked(server, table, (key, "!=", text), limit=1000).rows, text
+
+
 def test_filters_know_numbers_and_flags(server: Served) -> None:
     rows = asked(server, "tasks", ("attempt_number", "=", "1"), limit=1000).rows
     assert rows

@@ -323,8 +323,9 @@ def conditions(
 
 
 def _is_exact(key: str, value: str) -> bool:
-    """Ids are stored in lower case, states and types in upper case: comparing them needs no conversion."""
-    if key.endswith("_id") and key != "submission_id":
+    """Ids are stored in lower case, states and types in upper case: comparing them needs no conversion. Ids of
+    submitted jobs and of cluster events are as their makers wrote them."""
+    if key.endswith("_id") and key not in ("submission_id", "event_id"):
         return value == value.lower()
     return key in ("state", "type", "error_type", "language", "worker_type", "exit_type") and value == value.upper()
 
