@@ -223,6 +223,20 @@ def test_pages_follow_each_other_by_cursor(server: Served) -> None:
     assert "next_cursor" not in asked(server, "tasks", limit=100).json["data"]["result"]
 
 
+@pytest.mark.parametrize("table", ["cluster_events", "jobs", "runtime_envs"])
+def test_pages_of_rows_that_are_alike_hold_each_row_once(server: Served, table: str) -> None:
+    whole = asked(server, table, limit=1000, detail=1).rows
+    for column in LISTINGS[table].sortable:
+        for order in ("asc", "desc"):
+            sorted_by = {"sort": column, "order": order, "detail": 1}
+            together = asked(server, table, limit=1000, **sorted_by).rows
+            assert len(together) == len(whole)
+            for limit in (1, 3):
+                places = range(0, len(whole), limit)
+                pages = [asked(server, table, limit=limit, offset=at, **sorted_by).rows for at in places]
+                assert [row for page in pages for row in page] == together, (column, order, limit)
+
+
 def test_a_cursor_is_good_for_its_own_question_only(server: Served) -> None:
     cursor = asked(server, "tasks", limit=10, cursor="").json["data"]["result"]["next_cursor"]
     assert asked(server, "tasks", limit=10, cursor=cursor).status == 200

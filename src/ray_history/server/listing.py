@@ -110,6 +110,7 @@ LISTINGS = {
             "job_id",
             "job_id status submission_id type",
             flags="is_internal",
+            then=", submission_id",
             times={"start_time": "start_ms", "end_time": "end_ms", "duration": "end_ms - start_ms"},
         ),
         Listing(
@@ -127,8 +128,20 @@ LISTINGS = {
             flags="is_detached",
             times={"creation_time_ms": "created_ns", "end_time_ms": "end_ns"},
         ),
-        Listing("runtime_envs", "creation_time_ms", "error node_id runtime_env", flags="success"),
-        Listing("cluster_events", "event_ns", "event_id severity source_type", times={"time": "event_ns"}),
+        Listing(
+            "runtime_envs",
+            "creation_time_ms",
+            "error node_id runtime_env",
+            flags="success",
+            then=", node_id, runtime_env",
+        ),
+        Listing(
+            "cluster_events",
+            "event_ns",
+            "event_id severity source_type",
+            then=", event_id",
+            times={"time": "event_ns"},
+        ),
     )
 }
 
