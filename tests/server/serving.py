@@ -69,10 +69,12 @@ class Served:
 
 
 @contextmanager
-def served(store: Store, cache: Path, choices: Choices | None = None, *, most_open: int = 8) -> Iterator[Served]:
+def served(
+    store: Store, cache: Path, choices: Choices | None = None, *, most_open: int = 8, recheck: float = 0.5
+) -> Iterator[Served]:
     """The application on a port of its own, until the block ends."""
     indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
-    sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=0.5)
+    sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
     port = free_port()
     app = make_app(sessions, choices or Choices())
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, proxy_headers=False))

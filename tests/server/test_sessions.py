@@ -91,6 +91,30 @@ def test_what_a_running_session_adds_is_seen_soon(store: Store, tmp_path: Path) 
             time.sleep(0.2)
 
 
+@pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
+def test_logs_that_are_stored_after_all_events_are_seen_too(store: Store, tmp_path: Path, *, over: bool) -> None:
+    (session,) = read_catalog(store).sessions
+    prefix = layout.session_prefix(session.root, session.cluster, session.name)
+    node = min(captured().events)
+    for each in captured().events if over else ():
+        ledger = {"node": each, "ended": "graceful", "events": {}}
+        store.put(layout.ledger_key(session.root, session.cluster, session.name, each), msgspec.json.encode(ledger))
+    listing = f"{S}/api/v0/logs?node_id={node}&glob=la*"
+    late, file = layout.log_key(prefix, node, "late.log"), f"{S}/api/v0/logs/file?node_id={node}&filename=late.log"
+    with served(store, tmp_path / "cache", recheck=0.05) as server:
+        before = server.get(listing)
+        assert (before.json["data"]["result"], server.get(file).status) == ({}, 404)
+        assert ("etag" in before.headers) == over
+        for body in (b"one\n", b"one\ntwo\n"):
+            store.put(late, body)
+            deadline = time.monotonic() + 30
+            while server.get(file).body != body:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            again = server.get(listing, {"If-None-Match": before.headers.get("etag", "")})
+            assert (again.status, again.json["data"]["result"]) == (200, {"internal": ["late.log"]})
+
+
 def test_completeness_is_told_from_ledgers_and_listing(store: Store, tmp_path: Path) -> None:
     (session,) = read_catalog(store).sessions
     head = min(captured().events)

@@ -156,6 +156,7 @@ def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
             opened.session.name,
             opened.opened.manifest.other_sources,
             *(file.digest for file in opened.opened.manifest.files),
+            opened.logs_digest,
             str(opened.ended_ns),
             str(opened.doubts),
             str(redact),

@@ -4,7 +4,7 @@ Invariants:
 * a session is opened once however many ask for it, and opening goes on when they leave;
 * what is in use stays open; beyond `most_open` the least recently used is closed once nobody uses it;
 * an open session is compared with the archive from time to time, in the background: requests are answered from what is
-  there until the newer one is ready;
+  there until the newer one is ready. Log files alone make no newer one: they are listed anew;
 * what cannot be read is doubted: before anybody else gets it its index is looked through, and made anew if damaged. So
   is, once, an index that stood in the cache, after it was opened: damage may also be such that it can be read;
 * large answers take turns: `heavy` bounds how many are made at once, over all sessions.
@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 import time
@@ -47,6 +48,8 @@ class OpenSession:
     files: SessionFiles
     tables: Tables
     logs: LogFiles
+    logs_digest: str
+    """Digest over the listing of its whole log files: they may come when all events are there."""
     ended_ns: int | None
     """When it ended; None while it seems to go on."""
     checked: float
@@ -221,8 +224,12 @@ class Sessions:
         with self.indexer.open(session, report, stop, share_later=True) as newest:
             if newest.manifest != standing.opened.manifest:
                 return False
-        standing.files = list_session(self.indexer.store, session)
-        standing.ended_ns = end_of_session(standing.facts, standing.files, time.time())
+        files = list_session(self.indexer.store, session)
+        if (files.whole_logs, files.tail_bundles) != (standing.files.whole_logs, standing.files.tail_bundles):
+            standing.logs = standing.logs.renewed(files.whole_logs, files.tail_bundles)
+            standing.logs_digest = _logs_digest(files)
+        standing.files = files
+        standing.ended_ns = end_of_session(standing.facts, files, time.time())
         return True
 
     def _done(self, session: Session) -> None:
@@ -241,7 +248,7 @@ class Sessions:
             raise
         logs = files.logs(self.indexer.store)
         ended = end_of_session(opened.manifest.facts, files, time.time())
-        made = OpenSession(session, opened, files, tables, logs, ended, time.monotonic())
+        made = OpenSession(session, opened, files, tables, logs, _logs_digest(files), ended, time.monotonic())
         if doubted is not None:
             made.doubts, made.trusted_until = doubted.doubts + 1, time.monotonic() + TRUSTED_FOR
         return made
@@ -276,6 +283,11 @@ class Sessions:
             unused = [opened for opened in gone if not opened.users]
         for opened in unused:
             opened.close()
+
+
+def _logs_digest(files: SessionFiles) -> str:
+    told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for _, _, info in files.whole_logs)
+    return hashlib.blake2b("".join(told).encode(), digest_size=16).hexdigest()
 
 
 def _taken_note_of(opening: asyncio.Future[None]) -> None:
