@@ -169,6 +169,12 @@ def test_a_large_form_is_not_read(server: Asking) -> None:
     assert server.post("/login", token="x" * 100_000).status_code == 413
 
 
+def test_what_no_browser_sends_is_refused(server: Asking) -> None:
+    assert server.post("/login", **{f"field{number}": "1" for number in range(30)}).status_code == 400
+    for origin in ("http://[", "[", "://", ""):
+        assert server.post("/login", {"Origin": origin}, token=ADA).status_code == 403, origin
+
+
 def test_the_dashboards_own_dialog_signs_in(server: Asking) -> None:
     for below in ("", S, "/s/absent/demo/latest"):
         assert server.get(f"{below}/api/authentication_mode").json() == {"authentication_mode": "token"}
@@ -191,6 +197,9 @@ def test_without_tokens_there_is_nothing_to_sign_in_to(tmp_path: Path, store: St
         assert server.get(f"{S}/api/authentication_mode").json() == {"authentication_mode": "disabled"}
         assert server.post(f"{S}/api/authenticate", bearer(ADA)).status_code == 401
         assert server.get("/login", BROWSER).headers["location"] == "/"
+        left_open = server.post("/login", BROWSER, token=ADA, next=f"{S}/")
+        assert (left_open.status_code, left_open.headers["location"]) == (303, f"{S}/")
+        assert "set-cookie" not in left_open.headers
         assert server.get(f"{S}/", BROWSER).status_code == 200
 
 

@@ -74,9 +74,11 @@ class Login:
     async def sign_in(self, request: Request) -> Response:
         """The token of the page's form, into a cookie."""
         _same_site(request)
-        form = parse_qs((await _body(request)).decode("utf-8", "replace"), max_num_fields=10)
-        after = self._safe(form.get("next", [""])[0])
-        token = form.get("token", [""])[0].strip()
+        form = _fields(await _body(request))
+        after = self._safe(form.get("next", ""))
+        if self._mode.tokens is None:
+            return RedirectResponse(after, 303)
+        token = form.get("token", "").strip()
         try:
             await self._checked(request, token or None)
         except Refused as refused:
@@ -180,11 +182,19 @@ async def _body(request: Request) -> bytes:
     return body
 
 
+def _fields(form: bytes) -> dict[str, str]:
+    try:
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=10)
+    except ValueError:
+        raise Refused(400, "the form has more fields than the page to sign in has") from None
+    return {name: values[0] for name, values in fields.items()}
+
+
 def _same_site(request: Request) -> None:
     """No other site's page may sign somebody in or out here."""
     origin = request.headers.get("origin")
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")}
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
-        origin is not None and urlsplit(origin).netloc not in hosts
+        origin is not None and origin.partition("://")[2] not in hosts
     ):
         raise Refused(403, "sign in on this server's own page: this form came from another site")
