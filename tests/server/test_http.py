@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 from backports import zstd
+from starlette.responses import PlainTextResponse
 
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
 from ray_history.server.compression import coding
+from ray_history.server.live import Fleet
+from ray_history.server.metrics import metrics
+from ray_history.server.plumbing import Plumbing
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 
@@ -158,6 +162,16 @@ def test_what_is_not_there_is_no_404_for_a_ray_that_would_then_answer_for_its_ow
     assert (plain.status, passed_on.status) == (404, 410)
     assert passed_on.body == plain.body
     assert server.get("/s/default/nope/latest" + path, THROUGH_RAY).status == 410
+
+
+def test_metrics_count_every_request_however_many_there_were(server: Served) -> None:
+    plumbing = Plumbing(PlainTextResponse("ok"))
+    for number in (999_999, 12_345_678, 12_345_679):
+        plumbing.requests["GET", 200], plumbing.seconds = number, number + 0.125
+        told = bytes(metrics(plumbing, server.sessions, Fleet()).body).decode()
+        numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
+        assert numbers['ray_history_requests_total{method="GET",status="200"}'] == str(number)
+        assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125
 
 
 def test_an_address_that_is_much_too_long_is_refused_in_plain_text(server: Served) -> None:

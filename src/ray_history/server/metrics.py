@@ -45,5 +45,6 @@ def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet, worker: str = 
         lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
         for labels, value in values[name].items():
             told_of = ",".join([*filter(None, [labels]), *mine])
-            lines.append(f"{name}{{{told_of}}} {value:g}" if told_of else f"{name} {value:g}")
+            number = f"{value:.15g}"  # with six digits a counter seems to stand still, and to leap
+            lines.append(f"{name}{{{told_of}}} {number}" if told_of else f"{name} {number}")
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
