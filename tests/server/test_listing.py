@@ -84,13 +84,44 @@ def test_a_long_listing_is_sent_while_it_is_made(server: Served, monkeypatch: py
     by_key = asked(server, "tasks", limit=1001, detail=1)
     assert "content-length" not in by_key.headers
     assert by_key.rows == whole.rows
-    first = asked(server, "tasks", limit=300, detail=1).rows  # not all of them: which ones is not said
+    failed = asked(server, "tasks", ("state", "!=", "FINISHED"), limit=300, detail=1).rows
+    assert failed == [row for row in whole.rows if row["state"] != "FINISHED"]
+    monkeypatch.setattr(listing, "_ALL_FROM_SOURCE", 100)
+    first = asked(server, "tasks", limit=300, detail=1).rows  # not all of very many: which ones is not said
     assert len(first) == 300
     assert all(row in whole.rows for row in first)
     rest = asked(server, "tasks", limit=299, offset=300, detail=1).rows
     assert sorted([*first, *rest], key=itemgetter("task_id", "attempt_number")) == whole.rows
-    failed = asked(server, "tasks", ("state", "!=", "FINISHED"), limit=300, detail=1).rows
-    assert failed == [row for row in whole.rows if row["state"] != "FINISHED"]
+
+
+def test_a_listing_that_is_cut_begins_as_a_live_one_does(server: Served) -> None:
+    live = captured().truth["v0_tasks_limit5"]["data"]["result"]["result"]
+    assert [row["task_id"] for row in asked(server, "tasks", limit=5).rows] == [row["task_id"] for row in live]
+    for table in LISTINGS:
+        whole = asked(server, table, limit=1000, detail=1).rows
+        assert asked(server, table, limit=3, detail=1).rows == whole[:3], table
+    times = [row["time"] for row in asked(server, "cluster_events", limit=10).rows]
+    assert times == sorted(row["time"] for row in asked(server, "cluster_events").rows)[:10]
+
+
+def test_runtime_environments_are_listed_as_in_ray_the_slowest_first(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    prefix = write_archive(store, Generation.C, Cluster("default", "demo"))
+    rows = [
+        {"runtime_env": {"pip": [str(time)]}, "success": True, "creation_time_ms": time, "node_id": "f" * 56}
+        for time in ("9", "10", None, "1")
+    ]
+    for polled in captured().polled:
+        if "v0__runtime_envs" in polled:
+            store.put(
+                f"{prefix}/fetched_endpoints/{polled}", json.dumps({"data": {"result": {"result": rows}}}).encode()
+            )
+    with served(store, tmp_path / "cache") as server:
+        listed = asked(server, "runtime_envs").rows
+        assert [row["creation_time_ms"] for row in listed] == [None, "10", "9", "1"]
+        assert asked(server, "runtime_envs", limit=2).rows == listed[:2]
+        shortest = asked(server, "runtime_envs", order="asc", limit=2).rows
+        assert [row["creation_time_ms"] for row in shortest] == ["1", "9"]
 
 
 @pytest.mark.parametrize("found", [0, 70, 300])
@@ -99,6 +130,7 @@ def test_the_first_rows_are_the_same_however_many_of_those_looked_at_are_listed(
     server: Served, monkeypatch: pytest.MonkeyPatch, found: int, held: int
 ) -> None:
     monkeypatch.setattr(listing, "_HELD", held)
+    monkeypatch.setattr(listing, "_ALL_FROM_SOURCE", 100)
     usual = asked(server, "tasks", limit=200, detail=1, a=found, b=held).rows
     few = lambda tables, _, view: f"(from {tables.source('tasks', view)} limit {found})"  # noqa: E731
     monkeypatch.setattr(Tables, "first_tasks", few)

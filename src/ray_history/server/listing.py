@@ -28,6 +28,8 @@ from .redaction import redacted
 _COUNTS_KEPT = 1000
 _FEW = 100
 """Rows up to which planning a query takes longer than making them."""
+_ALL_FROM_SOURCE = 10_000
+"""Rows of which Ray's sources send all, so that it lists the first by key; of more they send any."""
 _WIDE = 1_000
 """Tasks that are sorted as they are; of more only their keys are: a million whole ones do not fit into memory."""
 _AT_ONCE = 20_000
@@ -61,6 +63,8 @@ class Listing:
     """What rows of the same key are sorted by, so that answers and pages never differ by chance."""
     times: Mapping[str, str] = field(default_factory=dict)
     """What rows can be sorted by besides, as SQL."""
+    first: str = ""
+    """What Ray sorts them by, if not simply by the key."""
 
     @property
     def filterable(self) -> list[str]:
@@ -111,6 +115,7 @@ LISTINGS = {
             "job_id status submission_id type",
             flags="is_internal",
             then=", submission_id",
+            first="job_id nulls first",
             times={"start_time": "start_ms", "end_time": "end_ms", "duration": "end_ms - start_ms"},
         ),
         Listing(
@@ -134,6 +139,7 @@ LISTINGS = {
             "error node_id runtime_env",
             flags="success",
             then=", node_id, runtime_env",
+            first="creation_time_ms desc nulls first",
         ),
         Listing(
             "cluster_events",
@@ -187,7 +193,7 @@ def list_rows(asked: Asked, table: str) -> Response:
     chosen = f"from {rows} where {where or 'true'}"
     total, filtered = _counted(asked, rows, listing, asked_for)
     head, tail = _envelope(asked, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
-    order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE))
+    order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE) or total <= _ALL_FROM_SOURCE)
     by_keys = table == "tasks" and "sort" in query and limit > _WIDE
 
     def page(limit: int, offset: int) -> tuple[str, list[object]]:
@@ -378,9 +384,12 @@ def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
         return f" order by {listing.sortable[column]} {order} nulls last, {listing.key}{listing.then}"
-    # Which rows a truncated listing holds is undefined in Ray; sorting a million rows for it would be waste. Of a whole
-    # listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
-    return f" order by {listing.key} {order}{listing.then}" if by_key else ""
+    # Which of very many rows a truncated listing holds is undefined in Ray; sorting a million for it would be waste. Of
+    # a whole listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
+    if not by_key:
+        return ""
+    first = listing.first if listing.first and not query.get("order") else f"{listing.key} {order}"
+    return f" order by {first}{listing.then}"
 
 
 HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}
