@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
-from ray_history.server.answers import growing_json, listed_json
+from ray_history.server.answers import Streamed, growing_json, listed_json
 
 HEAD, TAIL = b'{"result": [', b"]}"
 
@@ -95,3 +97,29 @@ def test_nothing_more_is_made_for_who_has_gone() -> None:
 
     asyncio.run(read())  # waits for threads that are at work
     assert len(made) < 3
+
+
+@pytest.mark.parametrize("read", [0, 1, 3, 100])
+def test_what_is_made_while_it_is_read_is_closed_when_nobody_reads_on(read: int) -> None:
+    closed: list[bool] = []
+
+    def parts() -> Generator[bytes]:
+        try:
+            for number in range(10):
+                yield b"%d" % number
+        finally:
+            closed.append(True)
+
+    made, left = parts(), read
+    next(made)
+
+    async def send(message: Any) -> None:
+        nonlocal left
+        if message["type"] == "http.response.body":
+            left -= 1
+        if left < 0:
+            raise OSError("the client is gone")
+
+    with suppress(OSError, ClientDisconnect):
+        asyncio.run(Streamed(made)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+    assert closed == [True]

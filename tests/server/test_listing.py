@@ -124,6 +124,12 @@ def test_runtime_environments_are_listed_as_in_ray_the_slowest_first(tmp_path: P
         assert [row["creation_time_ms"] for row in shortest] == ["1", "9"]
 
 
+def test_how_a_listing_is_sent_goes_by_its_rows_and_not_by_the_limit(server: Served) -> None:
+    few = asked(server, "tasks", limit=1_000_000, detail=1)
+    assert "content-length" in few.headers, "it takes its turn, and holds no query while it is read"
+    assert few.rows == asked(server, "tasks", limit=1000, detail=1).rows
+
+
 @pytest.mark.parametrize("found", [0, 70, 300])
 @pytest.mark.parametrize("held", [50, 1024])
 def test_the_first_rows_are_the_same_however_many_of_those_looked_at_are_listed(

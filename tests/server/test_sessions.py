@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import about
+from ray_history.server import about, listing, timeline
 from ray_history.server.handling import Asked
 from tests.captured import captured, write_archive
 from tests.server.serving import served
@@ -223,14 +224,38 @@ def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
         assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
 
 
-def test_a_long_listing_breaks_off_at_damage_and_the_next_one_is_right(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [100, 20_000], ids=["streamed", "held"])
+def test_so_is_one_that_a_long_listing_begins_to_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
     with served(store, tmp_path / "cache") as server:
         url = f"{S}/api/v0/tasks?limit=1000000&detail=1&raw=1"
         whole = server.get(url)
         damage(tmp_path / "cache")
-        with pytest.raises(http.client.IncompleteRead):
-            server.get(url + "&again")
         assert server.get(url + "&again").rows == whole.rows
+
+
+def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    monkeypatch.setattr(timeline, "_AT_ONCE", 10)
+    paths = (f"{S}/api/v0/tasks?limit=1000&detail=1", f"{S}/api/v0/tasks/timeline?")
+    with served(store, tmp_path / "cache") as server:
+        whole = [server.get(path).body for path in paths]
+        (session,) = read_catalog(store).sessions
+        opened = asyncio.run(server.sessions.acquire(session))
+        others = [opened.stream("from range(10000)") for _ in range(2)]
+        refused = [server.get(path + "&more") for path in paths]
+        assert [answer.status for answer in refused] == [503, 503]
+        assert "limit= and cursor=" in refused[0].json["msg"]
+        assert server.get(f"{S}/api/v0/tasks?limit=100&detail=1").status == 200, "what is held takes its turn"
+        assert server.get(f"{S}/api/v0/tasks?limit=1000").status == 200, "it takes little"
+        others.pop().close()
+        assert [len(server.get(path + "&again").body) for path in paths] == [len(body) for body in whole]
+        others.pop().close()
+        server.sessions.release(opened)
 
 
 def test_damage_is_said_in_the_answers(store: Store, tmp_path: Path) -> None:

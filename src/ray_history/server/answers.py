@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import anyio
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 JSON = "application/json; charset=utf-8"
 
@@ -89,12 +92,29 @@ async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -
     yield tail
 
 
+class Streamed(StreamingResponse):
+    """JSON that is made while it is read. Once nobody reads on, its maker is closed, and what that held is free."""
+
+    media_type = JSON
+
+    def __init__(self, parts: Generator[bytes]) -> None:
+        super().__init__(parts)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run_in_threadpool(self._parts.close)
+
+
 def streamed_json(parts: Iterable[str]) -> Response:
     """JSON text in pieces, never whole in memory."""
-    return StreamingResponse(_in_pieces(parts), media_type=JSON)
+    return Streamed(_in_pieces(parts))
 
 
-def _in_pieces(parts: Iterable[str]) -> Iterator[bytes]:
+def _in_pieces(parts: Iterable[str]) -> Generator[bytes]:
     held: list[str] = []
     size = 0
     for part in parts:

@@ -15,15 +15,16 @@ from types import MappingProxyType
 
 import msgspec
 from starlette.datastructures import QueryParams
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from ray_history.history.rows import may_hold_secret, row
 
 from . import cursor, losses
-from .answers import JSON, Refused, growing_json, listed_json
+from .answers import Refused, Streamed, growing_json, listed_json
 from .asking import MOST_DIGITS, Filter, boolean, filters, integer, one_of
 from .handling import Asked, Handler
 from .redaction import redacted
+from .sessions import LITTLE, MUCH
 
 _COUNTS_KEPT = 1000
 _FEW = 100
@@ -219,7 +220,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         if made < expected or not made:  # more than a few are not listed
             yield from tables.fetch_some(*page(limit - made, offset + made), some)
 
-    if limit <= _AT_ONCE:
+    if expected <= _AT_ONCE:
         made = at_once()
         first = next(made)
         if len(first) == expected:
@@ -227,23 +228,22 @@ def list_rows(asked: Asked, table: str) -> Response:
             return listed_json(head, _texts(first), tail)
         return growing_json(head, map(_texts, chain([first], made)), tail)
 
-    def pages() -> Iterator[list[tuple[bytes, bool]]]:
-        if not by_keys:
-            yield from tables.stream(*page(limit, offset))
-            return
+    def pages_by_keys() -> Iterator[list[tuple[bytes, bool]]]:
         end = min(offset + limit, filtered)
         for at in range(offset, end, _AT_ONCE):
             yield tables.fetch(*page(min(_AT_ONCE, end - at), at))
 
-    def parts() -> Iterator[bytes]:
+    pages = pages_by_keys() if by_keys else asked.open.stream(*page(limit, offset), MUCH if detail else LITTLE)
+
+    def parts() -> Generator[bytes]:
         yield head
         separator = b""
-        for rows in pages():
+        for rows in pages:
             yield separator + b", ".join(_texts(rows))
             separator = b", "
         yield tail
 
-    return StreamingResponse(parts(), media_type=JSON)
+    return Streamed(parts())
 
 
 def _envelope(

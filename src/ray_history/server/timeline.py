@@ -150,7 +150,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
     if sum(spans for _, _, spans in processes) <= _AT_ONCE:
         pages = iter([tables.fetch(f"{events} order by task_id, attempt_number", bound)])
     else:
-        pages = tables.stream(events, bound)
+        pages = asked.open.stream(events, bound)
 
     def parts() -> Iterator[str]:
         yield "["
