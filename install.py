@@ -27,6 +27,7 @@ TOLD_TO_UV = {
     "cert": ("SSL_CERT_FILE", " "),
     "proxy": ("ALL_PROXY", " "),
 }
+OLDEST_PYTHON = (3, 11)
 # Half of all modules; a process that imports one after all compiles it then.
 SELDOM_IMPORTED = "/(tests|rllib|llm|tune)/"
 
@@ -89,7 +90,8 @@ class Environment:
     def compile(self) -> None:
         """Ahead of time: a cluster of new processes would do it many times over. Some files are no Python of today."""
         flags = ("-qq", "-j", "0", "-x", SELDOM_IMPORTED)
-        subprocess.run([self.python, "-m", "compileall", *flags, str(self.folder / "lib")], check=False)
+        quietly = (self.python, "-W", "ignore", "-m", "compileall")  # others' code is not ours to be warned of
+        subprocess.run([*quietly, *flags, str(self.folder / "lib")], check=False)
 
     def _with_uv(self, lock: str) -> dict[str, str]:
         """Installs uv; returns the environment in which it is to run."""
@@ -99,8 +101,18 @@ class Environment:
         return uv_environment(pip_settings(listed.stdout), os.environ)
 
 
+def refuse_old_python(version: tuple[int, ...], program: str) -> None:
+    if version < OLDEST_PYTHON:
+        found, wanted = (".".join(map(str, each[:2])) for each in (version, OLDEST_PYTHON))
+        raise SystemExit(
+            f"Python {wanted} or newer is needed, and {program} is {found}; "
+            "say which one to take: make PYTHON=python3.12 ..."
+        )
+
+
 def main() -> None:
     lock = Path(sys.argv[1])
+    refuse_old_python(sys.version_info[:2], sys.executable)
     environment = Environment(Path(".venv"))
     began = time.monotonic()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from install import Environment, pin_of_uv, pip_settings, uv_environment
+from install import OLDEST_PYTHON, Environment, pin_of_uv, pip_settings, refuse_old_python, uv_environment
 from ray_history.demo.processes import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +57,17 @@ def test_uv_is_pinned_by_hashes(name: str) -> None:
 def test_a_lock_without_uv_says_how_to_make_it_anew() -> None:
     with pytest.raises(SystemExit, match="make lock"):
         pin_of_uv("uvicorn==0.54.0 \\\n    --hash=sha256:00\n")
+
+
+def test_an_old_python_is_refused_with_the_way_out() -> None:
+    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed, and /usr/bin/python3 is 3\.9.*PYTHON="):
+        refuse_old_python((3, 9), "/usr/bin/python3")
+    refuse_old_python((3, 11), "/usr/bin/python3")
+
+
+def test_the_oldest_python_is_the_one_that_is_declared() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert declared == ">=" + ".".join(map(str, OLDEST_PYTHON))
 
 
 def test_uv_is_told_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
