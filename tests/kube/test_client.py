@@ -10,6 +10,7 @@ import json
 import ssl
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,12 @@ def test_a_watch_tells_what_changes_after_the_list(world: World) -> None:
         await asyncio.to_thread(world.create, ray_cluster(world.namespace, "after"))
         await asyncio.to_thread(world.delete, "before")
         seen: list[Change] = []
-        async for change in kubernetes.watch(of(world), listing.resource_version):
-            if change.kind != "BOOKMARK":
-                seen.append(change)
-            if change.kind == "DELETED":
-                return seen
+        async with aclosing(kubernetes.watch(of(world), listing.resource_version)) as changes:
+            async for change in changes:
+                if change.kind != "BOOKMARK":
+                    seen.append(change)
+                if change.kind == "DELETED":
+                    return seen
         return seen
 
     seen = world.ask(lambda kubernetes: within(60, follow(kubernetes)))
@@ -116,8 +118,9 @@ def test_a_watch_from_too_long_ago_is_gone(world: World) -> None:
         world.stand_in.compact()
 
     async def follow(kubernetes: Kubernetes) -> None:
-        async for change in kubernetes.watch(of(world), "1"):
-            assert change == Change("BOOKMARK", {"metadata": {"resourceVersion": "1"}})
+        async with aclosing(kubernetes.watch(of(world), "1")) as changes:
+            async for change in changes:
+                assert change == Change("BOOKMARK", {"metadata": {"resourceVersion": "1"}})
 
     with pytest.raises(Gone, match="too old"):
         world.ask(lambda kubernetes: within(60, follow(kubernetes)))
