@@ -16,8 +16,8 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from ray_history.demo.processes import free_port
 from ray_history.demo.run import SMALL, WORKLOAD
+from tests.parts.processes import free_port, hear_interrupts
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
 
@@ -43,6 +43,7 @@ class Demo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=hear_interrupts,
         )
         self.told = ""
 
@@ -50,10 +51,13 @@ class Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.interrupt()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        try:
+            if self.process.poll() is None:
+                self.interrupt()
+        finally:
+            self.process.kill()  # if it did not end by itself
+            assert self.process.stdout is not None
+            self.process.stdout.close()
 
     def read_until(self, words: str) -> str:
         assert self.process.stdout is not None
@@ -65,9 +69,10 @@ class Demo:
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
+        ended = self.process.wait(60)
         assert self.process.stdout is not None
         self.told += self.process.stdout.read()
-        return self.process.wait(60)
+        return ended
 
     def relatives(self) -> list[str]:
         """The command lines of all that it started and that still runs."""

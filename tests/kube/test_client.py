@@ -37,19 +37,11 @@ from ray_history.kube import (
     resource_path,
 )
 from ray_history.kube import client as client_module
-from tests.kube.world import REAL, World, real_world, stand_in_world, within
+from tests.kube.world import World, within
 from tests.parts.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
 
 pytestmark = pytest.mark.timeout(120)
 ALL = "/apis/ray.io/v1/rayclusters"
-
-
-@pytest.fixture(params=["stand-in", "real"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == "real" and not REAL:
-        pytest.skip("RAY_HISTORY_TEST_KUBECONFIG names no real API server")
-    with real_world() if request.param == "real" else stand_in_world(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

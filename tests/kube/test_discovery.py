@@ -15,18 +15,10 @@ import pytest
 from ray_history.kube import Discovery, Heads, Kubernetes, NoWay
 from ray_history.kube import discovery as discovery_module
 from ray_history.kube.ray_clusters import ray_cluster as read
-from tests.kube.world import REAL, World, real_world, stand_in_world
+from tests.kube.world import World, stand_in_world
 from tests.parts.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(params=["stand-in", "real"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == "real" and not REAL:
-        pytest.skip("RAY_HISTORY_TEST_KUBECONFIG names no real API server")
-    with real_world() if request.param == "real" else stand_in_world(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture
@@ -46,7 +38,7 @@ async def discovering(world: World, *namespaces: str) -> AsyncIterator[Discovery
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await kubernetes.close()
+        await world.close(kubernetes)
 
 
 async def until(condition: Callable[[], bool]) -> None:

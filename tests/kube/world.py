@@ -1,14 +1,8 @@
-"""The API server that the tests of this room talk to: the stand-in, and a real one where it is given.
-
-`RAY_HISTORY_TEST_KUBECONFIG=FILE` names a kubeconfig whose current context may create namespaces, RayClusters and
-reviews; KubeRay's CRDs must be installed. It is a variable of its own so that tests never write into whatever cluster a
-developer's KUBECONFIG happens to point at.
-"""
+"""An API server, the stand-in or a real one, and a namespace of our own in it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -19,7 +13,6 @@ from typing import Any, TypeVar
 from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
 from tests.parts.kube_stand_in import KubeStandIn
 
-REAL = os.environ.get("RAY_HISTORY_TEST_KUBECONFIG", "")
 T = TypeVar("T")
 
 
@@ -42,9 +35,14 @@ class World:
             try:
                 return await question(kubernetes)
             finally:
-                await kubernetes.close()
+                await self.close(kubernetes)
 
         return asyncio.run(run())
+
+    async def close(self, kubernetes: Kubernetes) -> None:
+        await kubernetes.close()
+        if self.stand_in is None:
+            await asyncio.sleep(0.1)  # TLS takes leave of the other side
 
     def create(self, cluster: dict[str, Any]) -> None:
         path = resource_path("ray.io/v1", "rayclusters", self.namespace)
@@ -74,8 +72,8 @@ def stand_in_world(folder: Path) -> Iterator[World]:
 
 
 @contextmanager
-def real_world() -> Iterator[World]:
-    world = World(Path(REAL), f"ray-history-test-{secrets.token_hex(4)}")
+def real_world(kubeconfig: Path) -> Iterator[World]:
+    world = World(kubeconfig, f"ray-history-test-{secrets.token_hex(4)}")
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": world.namespace}}
     world.ask(lambda kubernetes: kubernetes._answer("POST", "/api/v1/namespaces", body=body))
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -16,6 +17,7 @@ from tests.parts.axe import Axe
 from tests.parts.azurite import Azurite
 from tests.parts.chromium import Chromium
 from tests.parts.fault_proxy import FaultProxy
+from tests.parts.kube_api_server import KubeAPIServer
 from tests.parts.object_stand_in import GcsStandIn, OssStandIn
 from tests.parts.processes import PartUnavailable, ProcessFailed
 from tests.parts.seaweedfs import SeaweedFS
@@ -72,6 +74,24 @@ def axe() -> Axe:
         return Axe()
     except PartUnavailable as reason:
         not_here("axe-core", reason)
+
+
+@pytest.fixture(scope="session")
+def real_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a real API server, one for the whole run; use a namespace of your own.
+
+    `RAY_HISTORY_TEST_KUBECONFIG` is a variable of its own so that tests never write into whatever cluster a
+    developer's KUBECONFIG happens to point at. Not in CI: its programs are in none of the package registries.
+    """
+    if given := os.environ.get("RAY_HISTORY_TEST_KUBECONFIG"):
+        yield Path(given)
+        return
+    try:
+        server = KubeAPIServer(tmp_path_factory.mktemp("kube"))
+    except PartUnavailable as reason:
+        pytest.skip(f"a real API server cannot be had here: {reason}; RAY_HISTORY_TEST_KUBECONFIG names none")
+    with server:
+        yield server.kubeconfig
 
 
 @pytest.fixture

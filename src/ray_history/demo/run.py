@@ -119,7 +119,10 @@ def _ends_politely() -> Iterator[None]:
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN
+    ]  # nohup
+    before = {number: signal.signal(number, interrupt) for number in heard}
     try:
         yield
     finally:
