@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from ray_history.demo.run import SMALL, WORKLOAD
+from ray_history.demo.run import SMALL, WORKLOAD, _ends_politely
 from tests.parts.processes import free_port, hear_interrupts
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
@@ -132,6 +132,15 @@ def test_the_next_start_shows_the_same_cluster_at_once(directory: Path) -> None:
         demo.process.send_signal(signal.SIGTERM)  # as closing the terminal does
         assert demo.process.wait(60) == 0
         assert demo.relatives() == []
+
+
+def test_under_nohup_it_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _ends_politely():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_every_job_has_its_script() -> None:

@@ -119,9 +119,8 @@ def _ends_politely() -> Iterator[None]:
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    heard = [
-        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN
-    ]  # nohup
+    # What is ignored stays so: nohup means it.
+    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
     before = {number: signal.signal(number, interrupt) for number in heard}
     try:
         yield
