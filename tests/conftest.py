@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from tests.parts.object_stand_in import GcsStandIn, OssStandIn
 from tests.parts.seaweedfs import SeaweedFS
 
 pytest_plugins = ["tests.parts.fixtures"]
+
+# What a script runs in the background ignores Ctrl-C, and so would all that tests start: Ray cancels tasks by it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines that land changes try the same examples every time; everybody else explores new ones.
 settings.register_profile("ci", derandomize=True, print_blob=True)

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from ray_history.demo.run import SMALL, WORKLOAD, _ends_politely
-from tests.parts.processes import free_port, hear_interrupts
+from tests.parts.processes import free_port
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
 
@@ -43,7 +43,6 @@ class Demo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=hear_interrupts,
         )
         self.told = ""
 

@@ -348,6 +348,14 @@ def test_of_very_many_spans_the_last_ones_are_kept_in_whatever_order_they_come(t
     assert_same(whole, rebuild(tmp_path, told[:2], base=rebuild(tmp_path, [task(task_id(1)), *told[2:]])))
     ends = [int(kept["endTime"]) for kept in spans[2000:]]
     assert whole.tables.rows("select [span.endTime for span in spans] from observed_tasks") == [(ends,)]
+    assert whole.facts["tasks_with_most_spans"] == 1
+
+
+def test_how_many_tasks_may_have_had_more_spans_is_told_anew_when_more_come(tmp_path: Path) -> None:
+    spans = [span("submit_task", second / 10, second / 10 + 1) for second in range(10_000)]
+    few = rebuild(tmp_path, [task(task_id(1)), profile(task_id(1), *spans[1:])])
+    assert few.facts["tasks_with_most_spans"] == 0
+    assert rebuild(tmp_path, [profile(task_id(1), spans[0])], base=few).facts["tasks_with_most_spans"] == 1
 
 
 def test_an_event_without_spans_told_twice_is_as_told_once(tmp_path: Path) -> None:

@@ -489,6 +489,13 @@ def test_the_most_advanced_status_counts_whoever_saw_it(built: Built) -> None:
     assert row["driver_agent_http_address"] == "http://192.0.2.7:52365"
 
 
+def test_a_status_that_ray_has_not_counts_least(built: Built) -> None:
+    exported = exported_submission("sub", "SUCCEEDED", 9, end_time=str(ms(9)))
+    strange = polled_jobs(POLLED_JOB | {"status": "ALMOST"})
+    assert built(job(submission="sub"), documents=[strange, exported]).row("jobs")["status"] == "SUCCEEDED"
+    assert built(job(submission="sub"), documents=[strange]).row("jobs")["status"] == "ALMOST"
+
+
 def test_events_come_before_the_export_file_and_that_before_polling(built: Built) -> None:
     told = [submission_definition(1), submission_event("RUNNING", 2, message="event")]
     exported = exported_submission("sub", "RUNNING", 2, message="file", start_time=str(ms(1)))

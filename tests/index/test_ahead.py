@@ -25,7 +25,6 @@ from ray_history.archive.stores import open_store
 from ray_history.index.ahead import index_ahead
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.opening import Indexer, Stop
-from tests.parts.processes import hear_interrupts
 
 COMMAND = (sys.executable, "-m", "ray_history", "--log-level", "error", "index")
 
@@ -139,8 +138,7 @@ def test_told_to_end_it_says_so_and_leaves_nothing_half_done(
     archive, cache = tmp_path_factory.mktemp("large"), tmp_path / "cache"
     generate(archive, tasks=20_000)
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(cache), "--all"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, preexec_fn=hear_interrupts, **pipes) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         begun = time.monotonic()
         while not any(cache.glob("*/new-*/*/*")):
             assert process.poll() is None

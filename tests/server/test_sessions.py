@@ -128,6 +128,7 @@ def test_completeness_is_told_from_ledgers_and_listing(store: Store, tmp_path: P
     assert told["events"]["read"] == captured().event_count
     assert {row["node_id"]: row["has_ledger"] for row in told["nodes"]}[head] is True
     assert told["nodes_without_files"] == []
+    assert told["tasks_with_most_spans"] == 0
 
 
 def test_a_session_that_ended_is_closed_and_can_be_seen_raw(store: Store, tmp_path: Path) -> None:

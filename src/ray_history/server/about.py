@@ -107,6 +107,7 @@ def account(asked: Asked) -> dict[str, Any]:
             "unknown_types": {name: number for name, number in manifest.events.items() if name not in KNOWN_TYPES},
         },
         "event_files": len(manifest.sources),
+        "tasks_with_most_spans": facts.get("tasks_with_most_spans"),
         "log_bytes_lost": facts.get("log_bytes_lost"),
         "sources": sources(asked),
         "unknown": unknown(asked),

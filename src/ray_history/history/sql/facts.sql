@@ -77,5 +77,6 @@ select
     (select count(*) from actors) as actors,
     (select count(*) from jobs) as jobs,
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
-    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks
+    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks,
+    (select count(*) from observed_tasks where has_most_spans) as tasks_with_most_spans
 from answer, head, account, span_of_life

@@ -114,7 +114,8 @@ seen as (
         if(status_then = status, message, null) as message,
         if(status_then = status, error_type, null) as error_type,
         if(status_then = status, driver_exit_code, null) as driver_exit_code,
-        (list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), -source, seen_ns) as rank
+        -- A status that Ray has not is below all others; a rank without a number would be above them.
+        (coalesce(list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), 0), -source, seen_ns) as rank
     from sighting
     where submission_id <> '' and by_then(seen_ns, moment)
 ),

@@ -118,6 +118,7 @@ select
         as is_internal,
     -- Row groups without any are told by their statistics, so that leaving drivers out costs nothing.
     coalesce(type, implied_type(task_id)) = 'DRIVER_TASK' as is_driver,
+    coalesce(len(spans) >= most_spans(), false) as has_most_spans,
     -- What told_tasks.sql needs to take the judgement back.
     is_defined,
     is_implied,

@@ -1,7 +1,7 @@
 -- Judged rows as they were before the judgement, ready to be merged with rows of new events.
 select
     * exclude (
-        state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_driver, is_defined, is_implied, is_forced,
+        state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_driver, has_most_spans, is_defined, is_implied, is_forced,
         is_worker_implied, is_node_implied, told_name
     )
     replace (

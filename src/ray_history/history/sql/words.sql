@@ -134,8 +134,9 @@ create or replace macro redacted(env) as
 
 -- The last of a task's spans, where there are too many: a driver has one for each task that it submits, and that of the
 -- dashboard one for each second. Ray itself keeps the last 1000. Taken of parts and then of all it is the same.
+create or replace macro most_spans() as 10000;
 create or replace macro last_spans(spans) as
-    case when len(spans) > 10000 then list_sort(list_distinct(spans))[-10000:] else spans end;
+    case when len(spans) > most_spans() then list_sort(list_distinct(spans))[-most_spans():] else spans end;
 
 -- The rest of a runtime environment.
 create or replace macro beside_variables(env) as
