@@ -715,6 +715,17 @@ def test_a_cluster_event_is_shown_once_with_its_lines_unfolded_and_its_job(built
     assert tables.columns("cluster_events", "event_id, job_id") == [("A", JOB), ("B", None)]
 
 
+def test_cluster_events_told_once_and_several_times_are_the_same_in_whatever_order(built: Built) -> None:
+    once = logged("A", 1794772803, "m", label="l", custom_fields={"job_id": JOB})
+    told = [once, logged("B", 1794772804, "aa"), logged("B", 1794772805, "bb"), logged("B", None, severity=None)]
+    rows = [built(documents=documents).everything()["cluster_events"] for documents in (told, told[::-1])]
+    assert rows[0] == rows[1]
+    only = built(documents=[once]).everything()["cluster_events"]
+    assert [row for row in rows[0] if '"A"' in row] == only
+    merged = [("A", "m", ns(3), JOB), ("B", "m", ns(5), None)]
+    assert built(documents=told).columns("cluster_events", "event_id, message, event_ns, job_id") == merged
+
+
 def test_kubernetes_events_are_cluster_events(built: Built) -> None:
     payload = {
         "source": {"platform": "KUBERNETES", "component": "kubelet"},
