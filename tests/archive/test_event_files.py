@@ -220,9 +220,9 @@ def test_a_line_that_is_too_long_is_skipped_and_later_lines_come_out(block: int)
     longest = b'{"a":"' + b"x" * (3000 - 8) + b'"}'
     events, problems = read(lines([longest, b"x" * 20_000, longest + b" ", EVENTS[0]]), step=7, limits=limit)
     assert events == [longest, EVENTS[0]]
-    assert [(problem.kind, problem.line, problem.offset) for problem in problems] == [
-        ("too long", 2, 3001),
-        ("too long", 3, 23_002),
+    assert [(problem.kind, problem.line, problem.offset, problem.detail.split(",")[0]) for problem in problems] == [
+        ("too long", 2, 3001, "20000 bytes"),
+        ("too long", 3, 23_002, "3001 bytes"),
     ]
 
 

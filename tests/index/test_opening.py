@@ -22,7 +22,7 @@ import pytest
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Denied
-from ray_history.archive.event_files import encode_events
+from ray_history.archive.event_files import DEFAULT, encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings, Upstream, resolve
 from ray_history.archive.stores import Store, open_store
@@ -355,6 +355,23 @@ def test_damaged_event_files_cost_only_what_is_damaged_and_are_named(local: Stor
         local.delete(event_key(number))
     for rows_without, rows_with in zip(afresh(local, open_in).values(), rows.values(), strict=True):
         assert len(rows_without) <= len(rows_with)
+
+
+@pytest.mark.parametrize("form", [b"\n".join, lambda events: b"[" + b",".join(events) + b"]"], ids=["lines", "array"])
+def test_an_event_beyond_all_measure_is_left_out_and_named(
+    local: Store, open_in: OpenIn, form: Callable[[list[bytes]], bytes]
+) -> None:
+    long = task(task_id(1), callSite="x" * DEFAULT.max_event)
+    local.put(
+        event_key(2),
+        gzip.compress(form([json.dumps(e).encode() for e in (task(task_id(2)), long, task(task_id(3)))]), 1),
+    )
+    rows, opened = open_in(local, "here")
+    (problem,) = opened.manifest.problems
+    assert problem.startswith(event_key(2))
+    assert f"more than {DEFAULT.max_event}" in problem
+    shown = {row["task_id"] for row in map(json.loads, rows["tasks"])}
+    assert shown & {task_id(number) for number in (1, 2, 3)} == {task_id(2), task_id(3)}
 
 
 def test_each_problem_is_told_once(local: Store, open_in: OpenIn) -> None:

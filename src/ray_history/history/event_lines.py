@@ -37,6 +37,8 @@ class EventLines:
         self.files = {name: stem.with_name(f"{stem.name}.{name}") for name in FILES}
         self._begun: list[bytes] = []
         """The line whose end is yet to come."""
+        self.longest = 0
+        """Bytes of the longest line of this file, among those that came in several pieces."""
         self._sorted = [list[bytes]() for _ in FILES]
         self._size = 0
         self._lines = self._bytes = 0
@@ -64,6 +66,7 @@ class EventLines:
         lines = BytesIO(text).readlines()  # in half the time of `split`
         if lines and self._begun:
             self._begun.append(lines[0])
+            self.longest = max(self.longest, sum(map(len, self._begun)))
             if not lines[0].endswith(b"\n"):
                 return
             lines[0], self._begun = b"".join(self._begun), []
@@ -76,7 +79,7 @@ class EventLines:
 
     def end_file(self) -> None:
         """The last line of a file need not have an end."""
-        last, self._begun = b"".join(self._begun), []
+        last, self._begun, self.longest = b"".join(self._begun), [], 0
         if last:
             self._sort([last + b"\n"])
 
@@ -92,7 +95,7 @@ class EventLines:
 
     def rewind(self, position: list[int]) -> None:
         """Take back what was added after that."""
-        self._begun = []
+        self._begun, self.longest = [], 0
         self._lines, *ends = position
         for out, lines, end in zip(self._out, self._sorted, ends, strict=True):
             lines.clear()

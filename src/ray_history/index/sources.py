@@ -5,7 +5,8 @@ Invariants:
 * how large a batch becomes is known when it is unpacked, and taken into account from the next but one on;
 * the next batches are fetched and unpacked while the last one is read; no more than three are on the disk;
 * the quick way only unpacks: the reader of the tables checks each line anyway. A file with anything odd in it (an
-  array, damage, snake_case names) is gone through event by event instead, and what it lost is named in `problems`.
+  array, damage, snake_case names, an event of many megabytes) is gone through event by event instead, and what it lost
+  is named in `problems`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
 
-from ray_history.archive.event_files import Problem, read_event_blocks, read_text
+from ray_history.archive.event_files import DEFAULT, Problem, read_event_blocks, read_text
 from ray_history.archive.session_files import EventFile
 from ray_history.archive.stores import Store
 from ray_history.history.event_lines import EventLines
@@ -111,6 +112,9 @@ class EventSource:
         lines.add(first)
         for piece in pieces:
             lines.add(piece)
+            if lines.longest > DEFAULT.max_event:  # the careful way leaves it out, without holding all of it
+                lines.rewind(before)
+                return False
         if found:
             lines.rewind(before)
             return False

@@ -24,8 +24,8 @@ def line_events(text: Window, number: int, report: Report, limits: Limits) -> It
         end = text.held.rfind(b"\n", text.at)
         if end < 0 and text.left > limits.max_event:
             number += 1
-            report.add("too long", text.offset, f"more than {limits.max_event} bytes; skipped", number)
-            _skip_line(text)
+            offset, size = text.offset, _skip_line(text)
+            report.add("too long", offset, f"{size} bytes, more than {limits.max_event}; skipped", number)
             continue
         if end < 0 and not text.ended:
             text.fill(min(2 * text.left, limits.max_event + 1))
@@ -40,12 +40,15 @@ def line_events(text: Window, number: int, report: Report, limits: Limits) -> It
         text.at += len(block) + (end >= 0)
 
 
-def _skip_line(text: Window) -> None:
+def _skip_line(text: Window) -> int:
+    """Go to the next line; returns how long this one was."""
+    begin = text.offset
     while text.fill(1):
         end = text.held.find(b"\n", text.at)
         text.at = end + 1 if end >= 0 else len(text.held)
         if end >= 0:
-            return
+            return text.offset - begin - 1
+    return text.offset - begin
 
 
 def _are_events(lines: list[bytes]) -> bool:
@@ -70,7 +73,7 @@ def _checked_lines(
             return
         event = line.strip(SPACE)
         if len(line) > limits.max_event:
-            report.add("too long", offset, f"more than {limits.max_event} bytes; skipped", number)
+            report.add("too long", offset, f"{len(line)} bytes, more than {limits.max_event}; skipped", number)
         elif event not in (b"", b"null"):  # null is how Go writes a list of no events
             fault = fault_of(event)
             if fault is None:

@@ -42,8 +42,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_event: int = 100 * 1024 * 1024
-    """Longest line or array element: what the Go server accepts as a line."""
+    max_event: int = 16 * 1024 * 1024
+    """Longest line or array element. Ray's have kilobytes, and come in messages of a few megabytes; one of 40 MB cannot
+    be listed within the memory that queries have, one of 60 MB not be built within 512 MiB."""
     max_bytes: int = 16 * 1024**3
     """Longest decompressed text: stops a decompression bomb; no collector lets a file grow near it."""
     block: int = 1024 * 1024
