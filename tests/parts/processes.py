@@ -7,7 +7,17 @@ from ray_history.demo.processes import (
     Ready,
     free_port,
     free_ports,
+    port_for_later,
     port_is_open,
 )
 
-__all__ = ["PartUnavailable", "Process", "ProcessFailed", "Ready", "free_port", "free_ports", "port_is_open"]
+__all__ = [
+    "PartUnavailable",
+    "Process",
+    "ProcessFailed",
+    "Ready",
+    "free_port",
+    "free_ports",
+    "port_for_later",
+    "port_is_open",
+]

@@ -30,7 +30,7 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 from tests.parts.azurite import Azurite
 from tests.parts.fault_proxy import FaultProxy
 from tests.parts.object_stand_in import GcsStandIn, OssStandIn
-from tests.parts.processes import Process, ProcessFailed, free_ports, port_is_open
+from tests.parts.processes import Process, ProcessFailed, free_ports, port_for_later, port_is_open
 from tests.parts.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
@@ -430,6 +430,11 @@ class TestProcess:
         with Process(command, log=log, ready=lambda: port_is_open(port)):
             pass
         assert not port_is_open(port)
+
+    def test_a_port_for_later_is_free_and_none_that_others_are_given(self) -> None:
+        ports = {port_for_later() for _ in range(20)}
+        assert len(ports) > 10
+        assert all(20_000 <= port < 32_768 and not port_is_open(port) for port in ports)
 
     def test_free_ports_differ(self) -> None:
         assert len(set(free_ports(20))) == 20

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
 from tests.collector.collector_process import CollectorProcess
 from tests.history.living import ENDED, KEYS, Rows, differences, has_status, keyed, listings, submit, until
-from tests.parts.processes import free_port
+from tests.parts.processes import port_for_later
 from tests.parts.ray_cluster import RayCluster
 from tests.server.serving import Served, served
 
@@ -60,6 +61,12 @@ def look(cluster: RayCluster) -> dict[str, Any]:
     return found
 
 
+def serves(cluster: RayCluster) -> bool:
+    """Whether the application has answered; fails at once, with its log, if its job has."""
+    has_status(cluster, "serves", "RUNNING")
+    return (cluster.root / "serves.ready").exists()
+
+
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     folder = tmp_path_factory.mktemp("libraries")
@@ -78,9 +85,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
             )
         )
         cluster.start_head(collector.port, cpus=4)
-        submit(cluster, "serves", "serves", SERVE_PORT=str(free_port()))
+        submit(cluster, "serves", "serves", SERVE_PORT=str(port_for_later()))
         submit(cluster, "data", "pipeline")
-        until((cluster.root / "serves.ready").exists, 120, "the application serves")
+        until(partial(serves, cluster), 120, "the application serves")
         until(lambda: has_status(cluster, "pipeline", "SUCCEEDED"), 120, "the pipeline has ended")
         first = look(cluster)
         time.sleep(3 * POLL_SECONDS)  # asked by the collector in between

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -44,6 +45,18 @@ def free_ports(count: int) -> list[int]:
     finally:
         for sock in held:
             sock.close()
+
+
+def port_for_later() -> int:
+    """Return a free loopback TCP port that nobody is likely to take until it is used.
+
+    The system hands out higher ones by itself, and Ray takes lower ones for its workers.
+    """
+    for port in random.sample(range(20_000, 32_768), 100):
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise ProcessFailed("a hundred ports between 20000 and 32767 are taken; there is hardly a free one")
 
 
 def port_is_open(port: int) -> bool:

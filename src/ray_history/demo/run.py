@@ -24,7 +24,7 @@ from types import FrameType
 
 import click
 
-from .processes import PartUnavailable, Process, free_port, free_ports, port_is_open
+from .processes import PartUnavailable, Process, free_port, free_ports, port_for_later, port_is_open
 from .ray_cluster import RayCluster, ray_binary
 from .seaweedfs import SeaweedFS
 from .steps import Step, Steps
@@ -231,7 +231,7 @@ def _collector(
 def _run_jobs(step: Step, cluster: RayCluster, jobs: tuple[Job, ...]) -> None:
     able = [job for job in jobs if not job.needs or importlib.util.find_spec(job.needs)]
     for job in able:
-        variables = {job.port: str(free_port())} if job.port else {}
+        variables = {job.port: str(port_for_later())} if job.port else {}
         cluster.submit_file(JOBS / f"{job.name}.py", job.name, variables, {"shows": "the demo"})
     deadline = time.monotonic() + 240
     waiting = {job.name: job for job in able}
