@@ -750,6 +750,13 @@ def test_kubernetes_events_are_cluster_events(built: Built) -> None:
     )
 
 
+def test_kubernetes_events_without_an_id_are_not_mixed(built: Built) -> None:
+    told = [event("PLATFORM_EVENT", {"message": message}, at) for message, at in (("first", 3), ("second", 4))]
+    nameless = [{name: value for name, value in each.items() if name != "eventId"} for each in told]
+    tables = built(*nameless, *nameless)
+    assert sorted(tables.columns("cluster_events", "message, event_ns")) == [("first", ns(3)), ("second", ns(4))]
+
+
 def test_the_facts_tell_what_the_session_was(built: Built) -> None:
     ledger = {"written": 1794772900.5, "alive_until": 1794772899.0, "events": {"received": 7, "stored": 6}}
     facts = built(

@@ -81,7 +81,7 @@ def real_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of a real API server, one for the whole run; use a namespace of your own.
 
     `RAY_HISTORY_TEST_KUBECONFIG` is a variable of its own so that tests never write into whatever cluster a
-    developer's KUBECONFIG happens to point at. Not in CI: its programs are in none of the package registries.
+    developer's KUBECONFIG happens to point at. Not in CI: building its program takes as long as all tests.
     """
     if given := os.environ.get("RAY_HISTORY_TEST_KUBECONFIG"):
         yield Path(given)
