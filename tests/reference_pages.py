@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from ray_history.cli import ray_history
+from ray_history.server.api.openapi import document
 from ray_history.server.app import HANDLERS
-from ray_history.server.openapi import document
 
 DOCS = Path(__file__).parent.parent / "docs"
 _VARIABLES = re.compile(r"\s*\[env: ([A-Z0-9_]+(?:, [A-Z0-9_]+)*)(?:; default: (.+?))?\]")

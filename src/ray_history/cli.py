@@ -245,11 +245,12 @@ def collect(store: Store, **flags: str | None) -> None:
 @click.pass_context
 def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, **flags: Any) -> None:
     """Show sessions in the Ray Dashboard, finished and running ones, and answer its API."""
+    from ray_history.server.process import Settings
+    from ray_history.server.process import serve as run_server
+
     from .kube import Misconfigured
     from .server.auth import WrongAuth, checked, is_loopback, make_mode
     from .server.live import api_server, make_fleet
-    from .server.run import Settings
-    from .server.run import serve as run_server
 
     for name in WITHOUT_EFFECT:
         if flags.pop(name) not in (None, False):
@@ -327,7 +328,7 @@ def dashboard() -> None:
 @click.argument("version")
 def dashboard_add(version: str, cache_dir: str) -> None:
     """Fetch the pages of a Ray version from the package index, once."""
-    from .server.dashboards import CannotAdd, add_dashboard
+    from ray_history.server.dashboard.download import CannotAdd, add_dashboard
 
     try:
         click.echo(f"added {add_dashboard(version, Path(cache_dir).expanduser() / 'dashboards')}")
@@ -339,7 +340,7 @@ def dashboard_add(version: str, cache_dir: str) -> None:
 @functools.partial(with_options, (*INDEX[:1], DASHBOARD_DIR))
 def dashboard_list(cache_dir: str, dashboard_dir: str | None) -> None:
     """The versions that there are."""
-    from .server.frontend import Frontends
+    from ray_history.server.dashboard.builds import Frontends
 
     given = [Path(dashboard_dir)] if dashboard_dir else []
     found = Frontends([*given, Path(cache_dir).expanduser() / "dashboards"])

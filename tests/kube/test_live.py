@@ -20,7 +20,7 @@ from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.live import heads as heads_module
 from ray_history.server.live import view
 from ray_history.server.live.routes import PASSED
-from ray_history.server.redaction import has_secrets, redacted
+from ray_history.server.redaction.rules import has_secrets, redacted
 from tests.captured import captured, write_archive
 from tests.kube.place import Place, place
 from tests.parts.kube_stand_in import ray_cluster

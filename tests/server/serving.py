@@ -19,7 +19,7 @@ from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
 from ray_history.server.app import Choices, make_app
-from ray_history.server.sessions import Sessions
+from ray_history.server.sessions.manager import Sessions
 from tests.parts.processes import free_port
 
 

@@ -157,7 +157,7 @@ def test_health_needs_no_session(server: Served) -> None:
 
 
 def test_frontends_are_chosen_by_the_nearest_version(tmp_path: Path) -> None:
-    from ray_history.server.frontend import Frontends
+    from ray_history.server.dashboard.builds import Frontends
 
     for version in ("2.49.0", "2.55.1", "2.58.0"):
         (tmp_path / version).mkdir()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from ray_history.server.answers import Streamed, growing_json, listed_json
+from ray_history.server.http.responses import Streamed, growing_json, listed_json
 
 HEAD, TAIL = b'{"result": [', b"]}"
 

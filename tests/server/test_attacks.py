@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.server.api.openapi import QUERY
 from ray_history.server.app import HANDLERS
-from ray_history.server.openapi import QUERY
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 

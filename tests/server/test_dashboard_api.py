@@ -22,9 +22,13 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import actors, app, cluster_events, cluster_status, jobs, libraries, nodes, serve, small_answers
+from ray_history.server import app
+from ray_history.server.api import actors, cluster_status, jobs, nodes, serve
+from ray_history.server.api import data_and_train as libraries
+from ray_history.server.api import events as cluster_events
+from ray_history.server.api import misc as small_answers
 from ray_history.server.app import Choices
-from ray_history.server.redaction import HIDDEN, is_secret, redacted
+from ray_history.server.redaction.rules import HIDDEN, is_secret, redacted
 from tests.captured import captured, write_archive
 from tests.server.serving import Answer, Served, served
 

@@ -15,11 +15,11 @@ from starlette.responses import PlainTextResponse
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.server.api.metrics import metrics
 from ray_history.server.app import Choices
-from ray_history.server.compression import coding
+from ray_history.server.http.compression import coding
+from ray_history.server.http.middleware import Plumbing
 from ray_history.server.live import Fleet
-from ray_history.server.metrics import metrics
-from ray_history.server.plumbing import Plumbing
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 

@@ -16,9 +16,9 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.opening import Indexer
-from ray_history.server.addressing import SessionCatalog
-from ray_history.server.indexing import MOST_BYTES, IndexAhead
-from ray_history.server.pages.known import KnownSessions
+from ray_history.server.sessions.addressing import SessionCatalog
+from ray_history.server.sessions.overview import KnownSessions
+from ray_history.server.sessions.prebuild import MOST_BYTES, IndexAhead
 from tests.captured import write_archive
 from tests.server.pages.fleets import write_fleet
 

@@ -11,7 +11,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster, EventFileKey, Generation, parse_data_key
 from ray_history.archive.session_files import EventFile, SessionFiles
 from ray_history.archive.stores import ObjectInfo
-from ray_history.server.last_sign import end_of_session
+from ray_history.server.sessions.liveness import end_of_session
 
 STARTED = 1_794_776_136
 NOW = STARTED + 1_000_000.0

@@ -20,9 +20,9 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.rows import row
 from ray_history.history.tables import Tables
-from ray_history.server import listing
+from ray_history.server.api import listing
+from ray_history.server.api.listing import LISTINGS
 from ray_history.server.app import Choices
-from ray_history.server.listing import LISTINGS
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import actor, actor_life, actor_step, job, lifecycle, rebuild, task, task_id
 from tests.server.pages.told_sessions import SESSION, write_session

@@ -21,7 +21,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
-from ray_history.server.log_secrets import without_secrets, written_by_ray
+from ray_history.server.redaction.log_lines import without_secrets, written_by_ray
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 

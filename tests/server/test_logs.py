@@ -29,9 +29,11 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import log_following, log_listing, log_pieces
-from ray_history.server.answers import Refused
-from ray_history.server.log_targets import Target
+from ray_history.server.http.responses import Refused
+from ray_history.server.logs import follow as log_following
+from ray_history.server.logs import listing as log_listing
+from ray_history.server.logs import stream as log_pieces
+from ray_history.server.logs.targets import Target
 from tests.captured import TARBALL, captured, write_archive
 from tests.collector.log_archive import CLUSTER, NODE, SESSION, Node, log_lines
 from tests.server.serving import served

@@ -16,8 +16,8 @@ from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.listing import LISTINGS
-from ray_history.server.sources import NEEDS
+from ray_history.server.api.listing import LISTINGS
+from ray_history.server.completeness.sources import NEEDS
 from tests.captured import captured, write_archive
 from tests.server.pages.told_sessions import SESSION, ran, write_session
 from tests.server.serving import Served, served

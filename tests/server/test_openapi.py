@@ -16,8 +16,8 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.rows import COLUMNS
+from ray_history.server.api.openapi import document
 from ray_history.server.app import HANDLERS
-from ray_history.server.openapi import document
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ray_history.history.building import define_words
 from ray_history.history.rows import may_hold_secret, repeated_secrets
-from ray_history.server.redaction import is_secret, redacted
+from ray_history.server.redaction.rules import is_secret, redacted
 
 _WORDS = (
     *("auth", "Authorization", "bearer", "cookie", "cred", "credentials", "env_vars", "envVars", "jwt", "key"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ray_history.server.api.listing import LISTINGS
 from ray_history.server.app import HANDLERS, Choices
-from ray_history.server.listing import LISTINGS
 from tests.history.rebuilt import ACTOR, JOB, NODE, task_id
 from tests.server.pages.told_sessions import SESSION, ran, write_session
 from tests.server.secretive import SECRET, documents, told

@@ -17,8 +17,9 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server import about, listing, timeline
-from ray_history.server.handling import Asked
+from ray_history.server.api import listing, timeline
+from ray_history.server.completeness import status as about
+from ray_history.server.sessions.endpoint import Asked
 from tests.captured import captured, write_archive
 from tests.server.serving import served
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from ray_history.server.spare import Spare
+from ray_history.server.sessions.standby import Spare
 
 
 def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:

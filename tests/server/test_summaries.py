@@ -15,8 +15,8 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.tables import Tables
-from ray_history.server import summaries
-from ray_history.server.lineage import Attempt, Node, attempts_in, grow, written
+from ray_history.server.api import summaries
+from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
 from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
 

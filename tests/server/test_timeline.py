@@ -16,7 +16,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.tables import LAST, Tables, View
-from ray_history.server import timeline
+from ray_history.server.api import timeline
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import (
     ACTOR,

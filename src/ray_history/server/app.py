@@ -26,50 +26,43 @@ from starlette.websockets import WebSocket
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
+from ray_history.server.api import actors, cluster_status, jobs, listing, nodes, serve, summaries, timeline
+from ray_history.server.api import data_and_train as libraries
+from ray_history.server.api import events as cluster_events
+from ray_history.server.api import misc as small_answers
+from ray_history.server.api.kuberay import Addressing
+from ray_history.server.api.metrics import metrics
+from ray_history.server.api.openapi import document
+from ray_history.server.completeness import status as about
+from ray_history.server.dashboard.builds import Frontends
+from ray_history.server.http.middleware import Plumbing
+from ray_history.server.http.response_cache import AnswerCache
+from ray_history.server.http.responses import Refused, plain_json, refusal
+from ray_history.server.http.shutdown import KEY as ENDING
+from ray_history.server.http.shutdown import told_to_end
+from ray_history.server.logs import browse as log_folder
+from ray_history.server.logs import routes as logs
+from ray_history.server.logs.job_tail import JobTail
+from ray_history.server.sessions.addressing import SessionCatalog
+from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, both_ways, refused_by_archive
+from ray_history.server.sessions.manager import Sessions
+from ray_history.server.sessions.overview import KnownSessions
+from ray_history.server.sessions.prebuild import IndexAhead
+from ray_history.server.ui.assets import PREFIX, static_file
+from ray_history.server.ui.bars.history_bar import dashboard_page
+from ray_history.server.ui.bars.live_bar import live_page
+from ray_history.server.ui.errors import refusal_to
+from ray_history.server.ui.home.page import Front, Home
+from ray_history.server.ui.home.session_list import ArchiveSource, RunningSource, SessionList
+from ray_history.server.ui.opening import OpeningPage
+from ray_history.server.ui.render import Site, page
+from ray_history.server.ui.session import diagnosis as digest
+from ray_history.server.ui.session import download
+from ray_history.server.ui.session.page import session_page
 
-from . import (
-    about,
-    actors,
-    cluster_events,
-    cluster_status,
-    jobs,
-    libraries,
-    listing,
-    log_folder,
-    logs,
-    nodes,
-    serve,
-    small_answers,
-    summaries,
-    timeline,
-)
-from .addressing import Addressing, SessionCatalog
-from .answer_cache import AnswerCache
-from .answers import Refused, plain_json, refusal
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
 from .auth.audit import told
-from .ending import KEY as ENDING
-from .ending import told_to_end
-from .frontend import Frontends
-from .handling import Handler, SessionEndpoint, both_ways, refused_by_archive
-from .indexing import IndexAhead
-from .job_tail import JobTail
 from .live import LIVE, Fleet, LiveView, live_routes
-from .metrics import metrics
-from .openapi import document
-from .pages import digest, download
-from .pages.errors import refusal_to
-from .pages.fleet import ArchiveSource, RunningSource, SessionList
-from .pages.history_bar import dashboard_page
-from .pages.home import Front, Home
-from .pages.known import KnownSessions
-from .pages.live_bar import live_page
-from .pages.opening_page import OpeningPage
-from .pages.session_page import session_page
-from .pages.static import PREFIX, static_file
-from .pages.templates import Site, page
-from .plumbing import Plumbing
-from .sessions import Sessions
 
 journal = logging.getLogger(__name__)
 
@@ -222,7 +215,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     answers = AnswerCache(_ANSWERS)
 
     def seen(handler: Handler) -> ASGIApp:
-        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers))
+        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])
@@ -235,12 +228,14 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         Route("/openapi.json", _described),
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
-            route(path, SessionEndpoint(sessions, handler, redact, answers))
+            route(path, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
             for path, handler in both_ways(HANDLERS.items())
         ),
         route("/", seen(dashboard_page(frontends))),
         route("/_session", seen(session_page(frontends))),
-        route("/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers)),
+        route(
+            "/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers, refusal_to)
+        ),
         Route("/{name:path}", file),
     ]
 

@@ -27,7 +27,7 @@ from ray_history.server.auth.credentials import Peers
 from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
 from ray_history.server.live import LIVE, Fleet, LiveSettings, make_fleet
-from ray_history.server.sessions import Sessions
+from ray_history.server.sessions.manager import Sessions
 from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, bearer, rules_file
 from tests.server.serving import served

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.pages.traces import trace
+from ray_history.server.ui.session.tracebacks import trace
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import (
     ACTOR,
@@ -235,8 +235,8 @@ def test_what_ray_failed_for_one_reason_is_one_cause_whatever_the_function(tmp_p
 
 
 def test_what_is_not_shown_is_counted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray_history.server.pages.failed_tasks.MOST_GROUPS", 2)
-    monkeypatch.setattr("ray_history.server.pages.digest.MOST_GROUPS", 2)
+    monkeypatch.setattr("ray_history.server.ui.session.failures.MOST_GROUPS", 2)
+    monkeypatch.setattr("ray_history.server.ui.session.diagnosis.MOST_GROUPS", 2)
     events: list[Event] = []
     for number, end in enumerate((9, 8, 7, 6), 1):
         events += failed(number, f"f{number}", 1, end, "It died.", "WORKER_DIED")

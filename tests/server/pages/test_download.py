@@ -20,8 +20,8 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
-from ray_history.server.log_secrets import without_secrets
-from ray_history.server.pages import download
+from ray_history.server.redaction.log_lines import without_secrets
+from ray_history.server.ui.session import download
 from tests.captured import captured, write_archive
 from tests.history.rebuilt import NODE, job, job_life, task, task_id
 from tests.server.pages.told_sessions import SESSION, end_long_ago, failed, ran, write_session

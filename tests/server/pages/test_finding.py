@@ -13,12 +13,12 @@ from starlette.datastructures import QueryParams
 from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
-from ray_history.server.answers import Refused
-from ray_history.server.pages.completeness import Kept, Reason
-from ray_history.server.pages.finding import PAGE, find
-from ray_history.server.pages.rows import Row
-from ray_history.server.pages.texts import iso
-from ray_history.server.pages.wish import ORDERS, Term, Wish, read_wish, reason, terms
+from ray_history.server.completeness.assessment import Kept, Reason
+from ray_history.server.formatting import iso
+from ray_history.server.http.responses import Refused
+from ray_history.server.ui.home.query import ORDERS, Term, Wish, read_wish, reason, terms
+from ray_history.server.ui.home.rows import Row
+from ray_history.server.ui.home.search import PAGE, find
 
 NOW = 1_794_800_000.0
 

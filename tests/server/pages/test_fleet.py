@@ -17,9 +17,9 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
-from ray_history.server.pages.fleet import SessionList
-from ray_history.server.pages.known import Account, Known, KnownSessions, _Events
-from ray_history.server.pages.rows import Row, make_row
+from ray_history.server.sessions.overview import Account, Known, KnownSessions, _Events
+from ray_history.server.ui.home.rows import Row, make_row
+from ray_history.server.ui.home.session_list import SessionList
 from tests.server.pages.fleets import Made, session_name, summary_of, write_fleet
 
 NOW = 1_794_800_000.0

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from ray_history.history.tables import Tables
-from ray_history.server.pages import hidden_texts
-from ray_history.server.pages.hidden_texts import without_secrets
-from ray_history.server.redaction import redacted
+from ray_history.server.redaction import tables as hidden_texts
+from ray_history.server.redaction.rules import redacted
+from ray_history.server.redaction.tables import without_secrets
 from tests.history.rebuilt import TABLES, Rebuilt, profile, rebuild, span, task, task_id
 from tests.server.secretive import SECRET, documents, told
 

@@ -12,7 +12,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.app import Choices
-from ray_history.server.pages.history_bar import with_bar
+from ray_history.server.ui.bars.history_bar import with_bar
 from tests.captured import captured, write_archive
 from tests.server.pages.markup import parsed
 from tests.server.pages.told_sessions import SESSION, end_long_ago, ran, write_session

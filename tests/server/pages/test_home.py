@@ -308,8 +308,8 @@ class Breaking:
 def test_a_store_that_stops_answering_leaves_the_last_list_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ray_history.server.pages.fleet._FRESH", 0.0)
-    monkeypatch.setattr("ray_history.server.addressing.SessionCatalog.__init__.__defaults__", (0.0,))
+    monkeypatch.setattr("ray_history.server.ui.home.session_list._FRESH", 0.0)
+    monkeypatch.setattr("ray_history.server.sessions.addressing.SessionCatalog.__init__.__defaults__", (0.0,))
     store = Breaking(opened(tmp_path))
     store.is_broken = True
     with served(store, tmp_path / "cache") as server:  # type: ignore[arg-type]

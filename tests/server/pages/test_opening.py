@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.index.opening import Progress
-from ray_history.server import handling
-from ray_history.server.pages.opening_page import percent, stages
+from ray_history.server.sessions import endpoint as handling
+from ray_history.server.ui.opening import percent, stages
 from tests.server.pages.markup import parsed
 from tests.server.pages.told_sessions import SESSION, Slow, ran, write_session
 from tests.server.serving import Served, served

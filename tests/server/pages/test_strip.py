@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.server.pages import strip
-from ray_history.server.pages.strip import MOST_BARS, lane, step_for
+from ray_history.server.ui.session import timeline_chart as strip
+from ray_history.server.ui.session.timeline_chart import MOST_BARS, lane, step_for
 
 SECOND = 10**9
 

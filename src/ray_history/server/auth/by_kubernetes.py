@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ray_history.kube import Attributes, KubeError, Kubernetes, User
+from ray_history.server.http.responses import Refused
 
-from ..answers import Refused
 from .attempts import Attempts
 from .credentials import Peers, Shown, token_hash
 from .modes import NOT_ACCEPTED, NotKnown, Tokens, usable

@@ -11,7 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from ..answers import Refused, refusal
+from ray_history.server.http.responses import Refused, refusal
+
 from . import audit
 from .credentials import Shown, without_tokens
 from .modes import Mode, NotKnown

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..answers import Refused, plain_json
+from ray_history.server.http.responses import Refused, plain_json
+
 from . import audit
 from .attempts import Attempts
 from .credentials import COOKIE, Headers, Shown, bearer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..answers import Refused
+from ray_history.server.http.responses import Refused
+
 from .credentials import Peers, Shown, is_token
 from .rules import Rule, RulesFile
 from .viewer import EVERYBODY, Viewer

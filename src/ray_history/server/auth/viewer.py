@@ -10,8 +10,7 @@ from typing import Any
 from starlette.types import Scope
 
 from ray_history.archive.layout import Cluster
-
-from ..answers import Refused
+from ray_history.server.http.responses import Refused
 
 _VIEWER = "ray_history.viewer"
 _AT_ONCE = 8

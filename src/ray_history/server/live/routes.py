@@ -21,13 +21,13 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from ..answers import JSON, Refused, enveloped, plain_json
-from ..ending import until_ending
-from ..frontend import Frontends
-from ..handling import both_ways
-from ..log_secrets import HiddenLines, written_by_ray
-from ..redaction import has_secrets, redacted
-from ..small_answers import no_profiling
+from ray_history.server.dashboard.builds import Frontends
+from ray_history.server.http.responses import JSON, Refused, enveloped, no_profiling, plain_json
+from ray_history.server.http.shutdown import until_ending
+from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
+from ray_history.server.redaction.rules import has_secrets, redacted
+from ray_history.server.sessions.endpoint import both_ways
+
 from .fleet import LIVE, Running
 from .heads import HeadAnswer, HeadClient, HeadSilent, Version
 

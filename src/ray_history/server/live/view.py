@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ray_history.archive.catalog import Catalog, Session
 from ray_history.archive.layout import Cluster
+from ray_history.server.http.responses import Refused, note_value
+from ray_history.server.sessions.addressing import SessionCatalog
+from ray_history.server.sessions.manager import Sessions
 
-from ..addressing import SessionCatalog
-from ..answers import Refused, note_value
 from ..auth import Hidden, Viewer, viewer_of
-from ..sessions import Sessions
 from .fleet import LIVE, Fleet, Running
 from .heads import HeadSilent
 

@@ -1,0 +1,1 @@
+"""The routes of Ray's dashboard and state API."""

@@ -1,0 +1,146 @@
+"""KubeRay's routes for choosing a session: `/clusters` lists, `/enter_cluster/…` sets cookies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ray_history.archive.catalog import Session
+from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
+from ray_history.server.http.responses import Refused, note_value, plain_json
+from ray_history.server.live import LiveView
+from ray_history.server.sessions.addressing import SessionCatalog
+
+KINDS = ("raycluster", "rayjob", "rayservice")
+
+
+COOKIE_AGE = 600
+
+
+MOST_LISTED = 100
+"""Dead sessions in `/clusters` unless `limit` says otherwise, as in KubeRay."""
+
+
+_SESSION = re.compile(r"session_[0-9]{4}-[0-9]{2}-[0-9]{2}_.*|latest|live")
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """KubeRay's routes for choosing a session."""
+
+    catalog: SessionCatalog
+    live: LiveView
+    secure: bool = False
+    """Cookies only over TLS."""
+    base_path: str = ""
+    """Cookies only below it: another server may stand beside this one."""
+
+    async def clusters(self, request: Request) -> Response:
+        viewer = viewer_of(request.scope)
+        catalog = await self.catalog.read(viewer)
+        limit = request.query_params.get("limit", "")
+        most = int(limit) if limit.isdecimal() and len(limit) < 8 else MOST_LISTED
+        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, most)])
+        if missing := self.live.fleet.missing:
+            # Why names namespaces and the API server, which concerns those who may see everything.
+            why = "; ".join(missing) if viewer is EVERYBODY else "not all running clusters are known; the log says why"
+            response.headers["X-Ray-History-Note"] = note_value(why)
+        return response
+
+    async def enter(self, request: Request) -> Response:
+        """`/enter_cluster/{namespace}/{cluster}/{session}`, or `/{namespace}/{kind}/{name}[/{session}]`."""
+        parts = [part for part in request.path_params["rest"].split("/") if part]
+        session = await self._entered(viewer_of(request.scope), parts)
+        response = plain_json(
+            {
+                "result": "success",
+                "name": session.cluster.name,
+                "namespace": session.cluster.namespace,
+                "session": session.name,
+            }
+        )
+        self.remember(response, session)
+        return response
+
+    async def _entered(self, viewer: Viewer, parts: list[str]) -> Session:
+        match parts:
+            case [namespace, cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
+                return await self._of_kind(viewer, namespace, "raycluster", cluster, session)
+            case [namespace, kind, name]:
+                return await self._of_kind(viewer, namespace, kind.lower(), name, "latest")
+            case [namespace, kind, name, session] if kind.lower() in KINDS:
+                return await self._of_kind(viewer, namespace, kind.lower(), name, session)
+        raise Refused(
+            400,
+            "enter a session by /enter_cluster/NAMESPACE/CLUSTER/SESSION or "
+            f"/enter_cluster/NAMESPACE/{{{','.join(KINDS)}}}/NAME[/SESSION]",
+        )
+
+    async def _of_kind(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
+        if session == "live" or (session == "latest" and self.live.asks_heads):  # as in KubeRay, what runs comes first
+            running = await self.live.entered(viewer, namespace, kind, name, must=session == "live")
+            if running is not None:
+                return running
+        if kind == "raycluster":
+            return await self.catalog.find(viewer, namespace, name, session)
+        return await self.catalog.find_owned(viewer, namespace, kind, name, session)
+
+    async def by_cookies(self, viewer: Viewer, cookies: Mapping[str, str]) -> Session:
+        """The session that a browser entered."""
+        for name, missing in (
+            ("cluster_name", "Cluster Cookie not found"),
+            ("session_name", "RayCluster Session Name Cookie not found"),
+            ("cluster_namespace", "Cluster Namespace Cookie not found"),
+        ):
+            if not cookies.get(name):
+                raise Refused(
+                    400, f"{missing}; open /s/NAMESPACE/CLUSTER/SESSION/ or enter one by /enter_cluster first"
+                )
+        namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
+        if cookies["session_name"] == "live":
+            return await self.live.remembered(viewer, namespace, cluster)
+        return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
+
+    def remember(self, response: Response, session: Session) -> None:
+        cluster = session.cluster
+        for name, value in (
+            ("cluster_name", cluster.name),
+            ("cluster_namespace", cluster.namespace),
+            ("session_name", session.name),
+            ("owner_kind", cluster.owner_kind or ""),
+            ("owner_name", cluster.owner_name or ""),
+        ):
+            response.set_cookie(
+                name,
+                value,
+                max_age=COOKIE_AGE,
+                path=self.base_path or "/",
+                secure=self.secure,
+                httponly=True,
+                samesite="lax",
+            )
+
+
+def _as_go_writes(moment: int) -> str:
+    """KubeRay's way for live clusters."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+
+
+def _row(session: Session) -> dict[str, Any]:
+    cluster = session.cluster
+    row: dict[str, Any] = {
+        "name": cluster.name,
+        "namespace": cluster.namespace,
+        "sessionName": session.name,
+        "createTime": session.started_iso or _as_go_writes(session.started),
+        "createTimeStamp": session.started,
+    }
+    if cluster.owner_kind:
+        row |= {"ownerKind": cluster.owner_kind, "ownerName": cluster.owner_name}
+    return row

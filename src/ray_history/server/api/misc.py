@@ -1,0 +1,203 @@
+"""The dashboard's small routes, each with an answer: versions, health, and what a finished session cannot have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import PlainTextResponse, Response
+
+from ray_history.server.api.polled import polled_answer, polled_data
+from ray_history.server.completeness import warnings as losses
+from ray_history.server.http.responses import Refused, enveloped, no_profiling, plain_json
+from ray_history.server.loose_json import object_of
+from ray_history.server.sessions.endpoint import Asked, Handler, shown
+
+_NOT_KEPT = "time series are not kept in the history of a session"
+_UNKNOWN_VERSION = "2.49.0+unknown"
+"""The oldest Ray whose sessions are read, and that it is a guess: there is no way to say `unknown` to Ray's clients."""
+_COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?", re.IGNORECASE)
+_NO_OBJECTS = "Ray exports nothing about objects, so that the history of a session has none"
+
+
+def cluster_metadata(asked: Asked) -> Response:
+    """Versions of Ray and Python, and the name of the session."""
+    facts = asked.open.facts
+    known = {
+        "rayVersion": facts.get("ray_version"),
+        "pythonVersion": facts.get("python_version"),
+        "rayInitCluster": False,
+    }
+    return enveloped(shown(asked, polled_data(asked, "/api/v0/cluster_metadata") or known))
+
+
+def version(asked: Asked) -> Response:
+    """The session's Ray version, as `ray` asks for it; never empty, since its clients compare it."""
+    facts = asked.open.facts
+    polled = object_of(polled_answer(asked, "/api/version"))
+    answer = {
+        "version": "4",
+        "ray_version": facts.get("ray_version"),
+        "ray_commit": facts.get("ray_commit"),
+        "session_name": asked.open.session.name,
+        **{name: value for name, value in polled.items() if value is not None},
+    }
+    if not _COMPARABLE.fullmatch(str(answer["ray_version"])):
+        answer["ray_version"] = _UNKNOWN_VERSION
+    return plain_json(shown(asked, answer))
+
+
+def timezone(asked: Asked) -> Response:
+    """The cluster's time zone; UTC (which Ray calls by London's name) if it is unknown."""
+    answer = polled_answer(asked, "/timezone")
+    known = answer if isinstance(answer, dict) else {"offset": "+00:00", "value": "Europe/London"}
+    return plain_json(shown(asked, known))
+
+
+def usage_stats_enabled(asked: Asked) -> Response:
+    """Whether the cluster sent usage statistics."""
+    default = {"usageStatsEnabled": False, "usageStatsPromptEnabled": True}
+    told = polled_data(asked, "/usage_stats_enabled") or default
+    return enveloped(shown(asked, told), "Fetched usage stats enabled")
+
+
+def cluster_id(asked: Asked) -> Response:
+    """The cluster's id, as polled or as its processes logged it."""
+    told = polled_data(asked, "/cluster_id") or {"clusterId": asked.open.facts.get("cluster_id")}
+    return enveloped(shown(asked, told), "Fetched cluster id")
+
+
+def profiling_enabled(_: Asked) -> Response:
+    """That nothing can be profiled, with Ray's defaults."""
+    return no_profiling()
+
+
+def runtime_env_redaction(asked: Asked) -> Response:
+    """Whether values of environment variables are hidden."""
+    return enveloped({"redactionEnabled": asked.redact})
+
+
+def grafana_health(_: Asked) -> Response:
+    """No Grafana: the frontend then hides its charts.
+
+    It looks at `result` alone; a status of 500, which Ray gives, would stand in the browser's console as a failure.
+    """
+    return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
+
+
+def prometheus_health(_: Asked) -> Response:
+    """As Ray answers without Prometheus: metrics are not kept."""
+    return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False)
+
+
+def prometheus_targets(_: Asked) -> Response:
+    """No targets: nothing is left to scrape."""
+    return plain_json([])
+
+
+def component_activities(asked: Asked) -> Response:
+    """Whether drivers were at work, at the moment that is shown."""
+    jobs = asked.tables.source("jobs", asked.view)
+    ((active, last_end),) = asked.tables.rows(
+        f"select count(*) filter (status in ('PENDING', 'RUNNING')), max(end_ms) from {jobs}"
+    )
+    moment = asked.view.at or asked.view.closed_at or asked.open.facts.get("last_ns") or 0
+    return plain_json(
+        {
+            "driver": {
+                "is_active": "ACTIVE" if active else "INACTIVE",
+                "reason": f"Number of active drivers: {active}" if active else None,
+                "timestamp": moment / 1e9,
+                "last_activity_at": last_end / 1e3 if last_end else None,
+            }
+        }
+    )
+
+
+def objects(asked: Asked) -> Response:
+    """No objects, and the warning that what was in memory is gone."""
+    return _nothing_listed(asked, [])
+
+
+def objects_summary(asked: Asked) -> Response:
+    """No objects, and the warning that what was in memory is gone."""
+    summary = {"summary": {}, "total_objects": 0, "total_size_mb": 0.0, "callsite_enabled": True}
+    return _nothing_listed(asked, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
+
+
+def _nothing_listed(asked: Asked, result: Any) -> Response:
+    listing = {
+        "total": 0,
+        "num_after_truncation": 0,
+        "num_filtered": 0,
+        "result": result,
+        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, losses.warning(asked)))),
+        "warnings": None,
+    }
+    return enveloped({"result": listing})
+
+
+def anything_polled(asked: Asked) -> Response:
+    """For every other path below `/api/`: what was polled for it, if the collector was told to."""
+    url = asked.request.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
+    path = "/api/" + asked.part("rest")
+    answer = polled_answer(asked, f"{path}?{url.query}" if url.query else path)
+    if answer is None:
+        # Not 404: a Ray that shows us through --proxy-server-url would then answer from its own cluster.
+        raise Refused(501, f"{path[:200]} was not polled while the session ran, so that nothing is known of it")
+    return plain_json(shown(asked, answer))
+
+
+def profile(_: Asked) -> Response:
+    """Refused: processes that are gone cannot be profiled."""
+    raise Refused(403, "This is the history of a session: its processes are gone and cannot be profiled.")
+
+
+def package(asked: Asked) -> Response:
+    """Refused: packages are not kept."""
+    name = f"{asked.part('protocol')}://{asked.part('package_name')}"
+    raise Refused(501, f"Package {name[:200]} does not exist: packages are not kept in the history of a session")
+
+
+def _healthy(text: str) -> Callable[[Asked], Response]:
+    def answer(_: Asked) -> Response:
+        """Well, as long as this server is: it answers for the cluster."""
+        return PlainTextResponse(text, media_type="application/text")
+
+    return answer
+
+
+HANDLERS: dict[str, Handler] = {
+    "/api/v0/cluster_metadata": cluster_metadata,
+    "/api/version": version,
+    "/api/ray/version": version,
+    "/timezone": timezone,
+    "/usage_stats_enabled": usage_stats_enabled,
+    "/cluster_id": cluster_id,
+    "/api/profiling_enabled": profiling_enabled,
+    "/api/v0/runtime_env_redaction": runtime_env_redaction,
+    "/api/grafana_health": grafana_health,
+    "/api/prometheus_health": prometheus_health,
+    "/api/prometheus/sd": prometheus_targets,
+    "/api/component_activities": component_activities,
+    "/api/gcs_healthz": _healthy("success"),
+    "/api/local_raylet_healthz": _healthy("success"),
+    "/api/healthz": _healthy("raylet: success\ngcs: success"),
+    "/api/v0/objects": objects,
+    "/api/v0/objects/summarize": objects_summary,
+    "/api/packages/{protocol}/{package_name}": package,
+    **dict.fromkeys(
+        (
+            "/memory_profile",
+            "/task/cpu_profile",
+            "/task/traceback",
+            "/worker/cpu_profile",
+            "/worker/gpu_profile",
+            "/worker/jax_profile",
+            "/worker/memory_profile",
+            "/worker/traceback",
+        ),
+        profile,
+    ),
+}

@@ -1,0 +1,1 @@
+"""How complete the history of a session is."""

@@ -1,0 +1,124 @@
+"""What the server says about a session itself: whether it is ready, and how complete it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError
+from ray_history.history.events import KNOWN_TYPES
+from ray_history.server.completeness.sources import sources, unknown
+from ray_history.server.http.responses import plain_json
+from ray_history.server.http.shutdown import until_ending
+from ray_history.server.sessions.endpoint import Asked, Handler, refused_by_archive
+from ray_history.server.sessions.manager import Sessions
+
+journal = logging.getLogger(__name__)
+
+_STEP = 0.25
+
+
+class Status:
+    """`_status`: begins to open the session if nobody did, and tells how far it is; as events while one listens."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session: Session = scope["ray_history.session"]
+        note = scope.get("ray_history.note", "")
+        self._sessions.start(session)
+        response: Response
+        if "text/event-stream" in Request(scope).headers.get("accept", ""):
+            events = until_ending(scope, self._events(session, note))
+            response = StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        else:
+            response = plain_json(self._told(session, note))
+        await response(scope, receive, send)
+
+    def _told(self, session: Session, note: str) -> dict[str, Any]:
+        progress = self._sessions.status(session)
+        return {"session": session.name, "ready": progress.stage == "ready", "note": note, **asdict(progress)}
+
+    async def _events(self, session: Session, note: str) -> AsyncIterator[bytes]:
+        last: dict[str, Any] = {}
+        opening = asyncio.ensure_future(self._open(session))
+        try:
+            while not last.get("ready"):
+                told = self._told(session, note)
+                if opening.done():
+                    reason = opening.result()
+                    told |= {"stage": "failed", "reason": reason} if reason else {"stage": "ready", "ready": True}
+                if told != last:
+                    yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+                if told["stage"] == "failed":
+                    return
+                last = told
+                await asyncio.wait({opening}, timeout=_STEP)
+        finally:
+            opening.cancel()
+
+    async def _open(self, session: Session) -> str:
+        """Why it could not be opened; nothing once it is open."""
+        try:
+            self._sessions.release(await self._sessions.acquire(session))
+        except ArchiveError as error:
+            return refused_by_archive(error).message
+        except Exception as error:  # noqa: BLE001  # whoever listens is told, whatever it is
+            journal.error("%s cannot be opened", session.name, exc_info=error)
+            return "the server made a mistake; its log says more"
+        return ""
+
+
+def completeness(asked: Asked) -> Response:
+    """What collectors received and stored, what Ray dropped, nodes without files, what could not be read."""
+    return plain_json(account(asked))
+
+
+def account(asked: Asked) -> dict[str, Any]:
+    """What was received, stored and lost, node by node, from which sources, and what could not be read."""
+    manifest = asked.open.opened.manifest
+    ledgers = asked.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
+    seen = asked.tables.rows(f"select node_id, state from {asked.tables.source('nodes', asked.view)} order by node_id")
+    accounted = {node for node, _ in ledgers}
+    filed = set(asked.open.files.nodes)
+    facts = manifest.facts
+    return {
+        "session": asked.open.session.name,
+        "ended": facts.get("ended"),
+        "ended_ns": asked.open.ended_ns,
+        "events": {
+            "received": facts.get("events_received"),
+            "stored": facts.get("events_stored"),
+            "quarantined": facts.get("events_quarantined"),
+            "dropped_by_ray": facts.get("events_dropped_by_ray"),
+            "read": sum(manifest.events.values()),
+            "by_type": manifest.events,
+            "unknown_types": {name: number for name, number in manifest.events.items() if name not in KNOWN_TYPES},
+        },
+        "event_files": len(manifest.sources),
+        "tasks_with_most_spans": facts.get("tasks_with_most_spans"),
+        "log_bytes_lost": facts.get("log_bytes_lost"),
+        "sources": sources(asked),
+        "unknown": unknown(asked),
+        "nodes": [
+            {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
+            for node, state in seen
+        ],
+        "nodes_without_files": sorted({node for node, _ in seen} - filed),
+        "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers},
+        "problem_count": manifest.problem_count,
+        "problems": manifest.problems,
+    }
+
+
+HANDLERS: dict[str, Handler] = {"/_completeness": completeness}

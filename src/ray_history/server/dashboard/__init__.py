@@ -1,0 +1,1 @@
+"""Builds of Ray's own frontend."""

@@ -1,0 +1,67 @@
+"""Answers of finished sessions, kept: they never change, and a dashboard asks for the same ones every few seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from ray_history.server.http.responses import LARGE
+
+
+class AnswerCache:
+    """Bodies by their tag, within a limit of bytes; the least recently used goes first."""
+
+    def __init__(self, most_bytes: int, largest: int = LARGE) -> None:
+        self._most_bytes, self._largest = most_bytes, largest
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[bytes, list[tuple[bytes, bytes]]]] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, tag: str) -> Response | None:
+        with self._lock:
+            found = self._kept.get(tag)
+            if found is None:
+                return None
+            self._kept.move_to_end(tag)
+        body, headers = found
+        response = Response(body)
+        response.raw_headers = list(headers)
+        return response
+
+    def keep(self, tag: str, response: Response) -> None:
+        """Take the answer now, or, if it is streamed, once it went out whole."""
+        if isinstance(response, StreamingResponse):
+            response.body_iterator = self._copying(tag, response, response.body_iterator)  # type: ignore[arg-type]
+        elif type(response) is Response:
+            self._put(tag, bytes(response.body), response.raw_headers)
+
+    async def _copying(
+        self, tag: str, response: StreamingResponse, pieces: AsyncIterator[bytes]
+    ) -> AsyncIterator[bytes]:
+        held: list[bytes] | None = []
+        size = 0
+        async for piece in pieces:
+            size += len(piece)
+            if size > self._largest:
+                held = None
+            if held is not None:
+                held.append(piece)
+            yield piece
+        if held is not None:
+            headers = [*response.raw_headers, (b"content-length", str(size).encode())]
+            self._put(tag, b"".join(held), headers)
+
+    def _put(self, tag: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        if len(body) > self._largest:
+            return
+        with self._lock:
+            if tag in self._kept:
+                return
+            self._kept[tag] = (body, list(headers))
+            self.bytes += len(body)
+            while self.bytes > self._most_bytes:
+                _, (gone, _) = self._kept.popitem(last=False)
+                self.bytes -= len(gone)

@@ -1,0 +1,1 @@
+"""Log files: located, listed, streamed, followed."""

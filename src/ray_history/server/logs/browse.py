@@ -1,0 +1,63 @@
+"""`/logs/`: a node's log directory as Ray's agents show it, an index page and its files.
+
+An agent shows the directory of its own node. Here it is the head's, unless `node_id` or `node_ip` names another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from urllib.parse import quote
+
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from ray_history.archive.errors import NotFound
+from ray_history.server.http.responses import Refused
+from ray_history.server.logs.stream import pieces
+from ray_history.server.logs.targets import Target, nodes_meant
+from ray_history.server.sessions.endpoint import Asked, Handler
+
+
+def show_logs(asked: Asked) -> Response:
+    """The log directory of the head, or of the node that is named: a page with the names, or one of the files."""
+    name = str(asked.request.path_params.get("name", "")).strip("/")
+    node = _node(asked)
+    try:
+        found = asked.open.logs.find(node, name)
+    except NotFound:
+        inside = _inside(name, (file.name for file in asked.open.logs.list(node)))
+        if not inside:
+            raise
+        return _index(asked, name, inside)
+    return StreamingResponse(pieces(asked, Target(found), lines=-1), media_type="text/plain")
+
+
+def _node(asked: Asked) -> str:
+    if asked.query.get("node_id") or asked.query.get("node_ip"):
+        return nodes_meant(asked)[0]
+    known = asked.open.logs.nodes()
+    if not known:
+        raise Refused(404, "the archive has no logs of this session")
+    rows = asked.tables.rows(f"select node_id from {asked.tables.source('nodes', asked.view)} where is_head_node")
+    return next((node for (node,) in rows if node in known), known[0])
+
+
+def _inside(folder: str, names: Iterable[str]) -> list[str]:
+    """What a folder holds; folders end in a slash."""
+    start = f"{folder}/" if folder else ""
+    rests = (name.removeprefix(start).partition("/") for name in names if name.startswith(start))
+    return sorted({first + slash for first, slash, _ in rests})
+
+
+def _index(asked: Asked, folder: str, inside: list[str]) -> Response:
+    url = asked.request.url
+    here = "" if url.path.endswith("/") else quote(folder.rpartition("/")[2] or "logs") + "/"  # links are relative
+    query = f"?{url.query}" if url.query else ""
+    links = "\n".join(
+        f'<li><a href="{escape(f"./{here}{quote(name)}{query}")}">{escape(name)}</a></li>' for name in inside
+    )
+    title = f"Index of /{escape(folder)}"
+    return HTMLResponse(f"<!doctype html><title>{title}</title><h1>{title}</h1><ul>\n{links}\n</ul>")
+
+
+HANDLERS: dict[str, Handler] = {"/logs/": show_logs, "/logs/{name:path}": show_logs}

@@ -1,0 +1,208 @@
+"""Following a log while its session is still written.
+
+The archive is listed every two seconds and new bytes are sent, until the client leaves or the node's collector has
+ended. At most `MOST_FOLLOWERS` do that; waiting, they hold no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ray_history.archive import layout
+from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.log_files import LogFile, LogFiles, LogReader
+from ray_history.archive.session_files import SessionFiles
+from ray_history.archive.stores.interface import READ_CHUNK
+from ray_history.server.http.responses import Refused
+from ray_history.server.http.shutdown import until_ending
+from ray_history.server.logs.stream import Colours, first_byte, found_again
+from ray_history.server.logs.targets import Target
+from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
+from ray_history.server.sessions.endpoint import Asked
+
+MOST_FOLLOWERS = 64
+POLL = 2.0
+"""Seconds between two looks into the archive, for one follower."""
+_LEDGER_POLL = 10.0
+_SILENT_AFTER = 120.0
+"""Seconds after a collector's next sign of life was due, until what it follows counts as over."""
+_IDLE_FOR = 600.0
+"""Seconds without a new byte after which a log is over, where a collector without ledger (KubeRay's) wrote it."""
+_PATIENCE = 60.0
+"""Seconds that the archive may be unreachable under a follower."""
+
+_followers = threading.BoundedSemaphore(MOST_FOLLOWERS)
+
+
+def follow(
+    asked: Asked, meant: Target, lines: int, headers: dict[str, str], *, without_colours: bool
+) -> StreamingResponse:
+    if not _followers.acquire(blocking=False):
+        raise Refused(
+            503,
+            f"{MOST_FOLLOWERS} logs are being followed already; "
+            "close one, or get this one as it is now from /api/v0/logs/file",
+        )
+    try:
+        follower = Follower(asked.open.files, asked.open.logs, meant, lines)
+        shown = written_by_ray(meant.file.name) if asked.redact else None
+        lines_shown = HiddenLines(shown) if shown else None
+        coming = _as_they_come(follower, lines_shown, without_colours=without_colours)
+        sent = until_ending(asked.request.scope, coming)
+        response = _Followed(sent, headers=headers | _AT_ONCE)
+    except BaseException:
+        _followers.release()
+        raise
+    return response
+
+
+_AT_ONCE = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+"""Neither compression nor a proxy may hold bytes back."""
+
+
+class _Followed(StreamingResponse):
+    """An answer that goes on as long as a log does; its place among the followers is free after it."""
+
+    media_type = "text/plain"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _followers.release()
+
+
+async def _as_they_come(
+    follower: Follower, lines: HiddenLines | None, *, without_colours: bool
+) -> AsyncIterator[bytes]:
+    colours = Colours()
+    yield b""  # sends the headers, before there may be any byte
+    while (piece := await run_in_threadpool(follower.next_piece)) is not None:
+        if not piece:
+            await asyncio.sleep(POLL)
+            continue
+        if lines:
+            piece = await run_in_threadpool(lines.taken, piece)
+        yield colours.removed(piece) if without_colours else piece
+    rest = lines.rest() if lines else b""
+    yield colours.removed(rest) + colours.held if without_colours else rest
+
+
+class Follower:
+    """Reads on in a log that grows: through new tails, through the whole file that replaces them, through rotations."""
+
+    def __init__(self, files: SessionFiles, logs: LogFiles, meant: Target, lines: int) -> None:
+        self._files = files
+        self._logs, self._file = found_again(files, logs, meant.file)
+        self._reader = self._logs.open(self._file)
+        self._position = first_byte(self._reader, meant, lines)
+        self._before: list[tuple[LogReader, int]] = []
+        """Files that stood behind the name before, and where to go on in them."""
+        self._stale = self._ended = False
+        self._moved = self._reached = time.monotonic()
+        self._ledger: _Ledger | None = None
+        self._ledger_read = -1e9
+
+    def next_piece(self) -> bytes | None:
+        """New bytes; empty when there are none yet, None when there will be none."""
+        try:
+            piece = b"" if self._stale else self._unsent()
+            if not piece:
+                if self._ended and not self._stale:
+                    return None
+                self._ended = (
+                    self._ended or self._is_over()
+                )  # asked before looking again, so that the last bytes are seen
+                self._look_again()
+                piece = self._unsent()
+        except ArchiveError:  # a hiccup, or tails that were deleted because a whole file has their bytes now
+            if time.monotonic() - self._reached > _PATIENCE:
+                raise
+            self._stale = True
+            return b""
+        self._reached = time.monotonic()
+        return None if self._ended and not piece else piece
+
+    def _unsent(self) -> bytes:
+        """At most one block; the position moves only once it was read."""
+        while self._before:
+            reader, start = self._before[0]
+            if start < reader.size:
+                piece = reader.read(start, start + READ_CHUNK)
+                self._before[0] = reader, start + READ_CHUNK
+                if piece:  # else it was a gap
+                    return piece
+            else:
+                self._before.pop(0)
+        while self._position < self._reader.size:
+            end = min(self._position + READ_CHUNK, self._reader.size)
+            piece = self._reader.read(self._position, end)
+            self._position = end
+            if piece:
+                self._moved = time.monotonic()
+                return piece
+        return b""
+
+    def _look_again(self) -> None:
+        logs, file = found_again(self._files, self._logs, self._file)
+        if file == self._file and not self._stale:
+            return
+        reader = logs.open(file)
+        if self._is_another(file):
+            self._before = self._left_behind(logs, file)
+            self._position = 0
+        self._logs, self._file, self._reader, self._stale = logs, file, reader, False
+
+    def _is_another(self, file: LogFile) -> bool:
+        """Whether another file stands behind the name now: it was rotated, or replaced."""
+        if not self._file.tails:
+            return self._file.whole is not None and file.whole is None
+        return bool(file.tails) and _generation(file) > _generation(self._file)
+
+    def _left_behind(self, logs: LogFiles, file: LogFile) -> list[tuple[LogReader, int]]:
+        """What was not sent of the file followed so far: in its tails, or in the whole file under its rotated name."""
+        seen = _generation(self._file)
+        earlier = [each for each in reversed(logs.earlier(file)) if _generation(each) >= seen]
+        if earlier and _generation(earlier[0]) == seen:
+            return [(logs.open(each), 0 if each is not earlier[0] else self._position) for each in earlier]
+        stem, dot, ending = file.name.rpartition(".")
+        rotated = [f"{file.name}.1", f"{stem}.1{dot}{ending}"]  # Python's loggers; the C++ ones
+        known = {each.name: each for each in self._logs.list(file.node)}
+        fresh = [each for each in logs.list(file.node) if each.name in rotated and known.get(each.name) != each]
+        return [(logs.open(each), self._position) for each in [*fresh[:1]]] + [(logs.open(each), 0) for each in earlier]
+
+    def _is_over(self) -> bool:
+        if time.monotonic() - self._ledger_read > _LEDGER_POLL:
+            self._ledger = self._read_ledger()
+            self._ledger_read = time.monotonic()
+        if self._ledger is None:
+            return time.monotonic() - self._moved > _IDLE_FOR
+        return self._ledger.ended is not None or time.time() > self._ledger.alive_until + _SILENT_AFTER
+
+    def _read_ledger(self) -> _Ledger | None:
+        session = self._files.session
+        key = layout.ledger_key(session.root, session.cluster, session.name, self._file.node)
+        try:
+            return msgspec.json.decode(self._logs.store.get(key), type=_Ledger)
+        except (NotFound, msgspec.MsgspecError):
+            return None
+
+
+class _Ledger(msgspec.Struct):
+    """What a collector says of itself; the rest of its ledger does not matter here."""
+
+    alive_until: float = 0.0
+    ended: str | None = None
+
+
+def _generation(file: LogFile) -> int:
+    """Which file stands behind the name; -1 when only a whole object is left of it."""
+    return max((tail.entry.generation for tail in file.tails), default=-1)

@@ -1,0 +1,1 @@
+"""Hiding secrets in JSON, log lines and tables."""

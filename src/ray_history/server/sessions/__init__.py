@@ -1,0 +1,1 @@
+"""Open sessions: found, opened once, kept fresh, closed."""

@@ -1,0 +1,223 @@
+"""What is known of sessions without opening them: the summaries of their indexes, and their collectors' ledgers.
+
+Invariants:
+* an object is read once, and again only when its listing shows another one; between runs summaries stand on the disk;
+* a refresh is bounded: what it leaves out comes with the next one, the newest sessions first;
+* whoever asks gets what is known at that moment, also while a refresh runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ray_history.archive import layout
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.index.summary import Summaries, Summary
+from ray_history.index.summary import decode as decode_summary
+from ray_history.server.sessions.liveness import SILENT_AFTER
+
+journal = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+_MOST_LEDGERS = 400
+"""Read in one refresh."""
+_FEW = 16
+"""Sessions whose ledgers are listed one by one; for more, one listing of all is cheaper."""
+_FORGOTTEN = 2 * 86400.0
+"""Seconds without a sign of life after which nobody waits for another."""
+
+Tag = tuple[str, int, str]
+
+
+class _Events(msgspec.Struct, frozen=True):
+    received: int = 0
+    stored: int = 0
+    duplicated: int = 0
+    quarantined: int = 0
+    dropped_by_ray: int | None = None
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What one collector told last."""
+
+    role: str = ""
+    started: float = 0.0
+    written: float = 0.0
+    alive_until: float = 0.0
+    ended: str | None = None
+    events: _Events = msgspec.field(default_factory=_Events)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """All that is known of one session."""
+
+    summary: Summary | None = None
+    accounts: tuple[Account, ...] = ()
+
+    @property
+    def alive_until(self) -> float:
+        """When its collectors' next sign of life is due; 0 if none keeps a ledger."""
+        told = (self.summary.facts.get("alive_until") if self.summary else None) or 0.0
+        return max([float(told), *(account.alive_until for account in self.accounts)])
+
+    def state(self, now: float) -> str:
+        """live, ended, lost, or unknown."""
+        heads = [account for account in self.accounts if account.role == "head"]
+        if heads:
+            ended = all(account.ended == "graceful" for account in heads)
+        elif self.accounts:
+            ended = all(account.ended == "graceful" for account in self.accounts)
+        else:
+            ended = self.summary is not None and (
+                self.summary.accounts.head_ended or self.summary.facts.get("ended") == "graceful"
+            )
+        if ended:
+            return "ended"
+        if self.alive_until:
+            return "live" if now <= self.alive_until + SILENT_AFTER else "lost"
+        if self.summary is None:
+            return "unknown"
+        return "live" if now <= self.summary.newest_file + self.summary.longest_silence else "ended"
+
+    def is_settled(self, now: float) -> bool:
+        """Whether nothing more will be heard of it."""
+        if self.summary is None:
+            return False
+        if self.summary.facts.get("ended") == "graceful":
+            return True
+        return now > self.last_sign + _FORGOTTEN
+
+    @property
+    def last_sign(self) -> float:
+        """Of life, as far as it is known: when a collector's next word was due, or the newest file came."""
+        return max(self.alive_until, self.summary.newest_file if self.summary else 0.0)
+
+    def is_same(self, other: Known) -> bool:
+        """Whether nothing was read since; without a look into what was."""
+        return (
+            self.summary is other.summary
+            and len(self.accounts) == len(other.accounts)
+            and all(mine is theirs for mine, theirs in zip(self.accounts, other.accounts, strict=True))
+        )
+
+
+NOTHING = Known()
+
+
+class KnownSessions:
+    """Reads and remembers; for many threads."""
+
+    def __init__(self, store: Store, summaries: Summaries, folder: Path) -> None:
+        self._store, self._summaries = store, summaries
+        self._file = folder / f"known-{hashlib.blake2b(store.url.encode(), digest_size=8).hexdigest()}.msgpack"
+        self._refreshing = threading.Lock()
+        self._told: dict[str, tuple[Tag, Summary | None]] = self._load()
+        self._accounts: dict[str, dict[str, tuple[Tag, Account | None]]] = {}
+
+    def of(self, session: Session) -> Known:
+        told = self._told.get(layout.summary_key(session.cluster, session.name))
+        accounts = self._accounts.get(_prefix(session))
+        if told is None and accounts is None:
+            return NOTHING
+        found = tuple(account for _, account in list(accounts.values()) if account) if accounts else ()
+        return Known(told[1] if told else None, found)
+
+    def refresh(self, sessions: Sequence[Session], now: float) -> None:
+        """Look for what is new about these sessions, the newest first."""
+        with self._refreshing, ThreadPoolExecutor(_AT_ONCE, "known") as threads:
+            self._refresh_summaries(threads)
+            self._refresh_accounts(threads, [s for s in sessions if not self.of(s).is_settled(now)])
+
+    def _refresh_summaries(self, threads: ThreadPoolExecutor) -> None:
+        listed = {found.key: (place, found) for place, found in self._summaries.list()}
+        new = [entry for key, entry in listed.items() if key not in self._told or self._told[key][0] != _tag(entry[1])]
+        gone = [key for key in self._told if key not in listed]
+        for key in gone:
+            del self._told[key]
+
+        def read(entry: tuple[Store, ObjectInfo]) -> None:
+            place, found = entry
+            _take(place, found, decode_summary, self._told)
+
+        list(threads.map(read, sorted(new, key=lambda entry: entry[1].modified, reverse=True)))
+        if new or gone:
+            self._save()
+
+    def _refresh_accounts(self, threads: ThreadPoolExecutor, sessions: Sequence[Session]) -> None:
+        listed = self._listed(threads, sessions)
+        new: list[tuple[str, ObjectInfo]] = []
+        for session in sessions:
+            prefix = _prefix(session)
+            if prefix in listed:
+                known = self._accounts.get(prefix, {})
+                new += [(prefix, f) for f in listed[prefix] if f.key not in known or known[f.key][0] != _tag(f)]
+
+        def read(entry: tuple[str, ObjectInfo]) -> None:
+            prefix, found = entry
+            _take(self._store, found, _decode_account, self._accounts.setdefault(prefix, {}))
+
+        list(threads.map(read, new[:_MOST_LEDGERS]))
+
+    def _listed(self, threads: ThreadPoolExecutor, sessions: Sequence[Session]) -> dict[str, list[ObjectInfo]]:
+        by_session: dict[str, list[ObjectInfo]] = defaultdict(list)
+        places: Iterable[str] = {_prefix(session) for session in sessions}
+        if len(sessions) > _FEW:
+            places = {layout.join(session.root, layout.LEDGER) for session in sessions}
+        for objects in threads.map(lambda place: list(self._store.list(place)), places):
+            for found in objects:
+                by_session[found.key.rpartition("/")[0]].append(found)
+        return by_session
+
+    def _load(self) -> dict[str, tuple[Tag, Summary | None]]:
+        try:
+            return msgspec.msgpack.decode(self._file.read_bytes(), type=dict[str, tuple[Tag, Summary | None]])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            journal.info("%s is not used: %s", self._file, error)
+            return {}
+
+    def _save(self) -> None:
+        new = self._file.with_suffix(f".{threading.get_native_id()}.new")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(msgspec.msgpack.encode(self._told))
+            new.replace(self._file)
+        except OSError as error:
+            journal.warning("what is known of sessions is not kept for the next start: %s", error)
+
+
+def _decode_account(body: bytes) -> Account | None:
+    try:
+        return msgspec.json.decode(body, type=Account)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _take(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into: dict[str, Any]) -> None:
+    """Read one object; one that is gone, or cannot be read now, is left for the next refresh."""
+    try:
+        into[found.key] = (_tag(found), decode(place.get(found.key)))
+    except NotFound:
+        into.pop(found.key, None)
+    except ArchiveError as error:
+        journal.warning("%s", error)
+
+
+def _tag(found: ObjectInfo) -> Tag:
+    return found.etag or "", found.size, found.modified.isoformat()
+
+
+def _prefix(session: Session) -> str:
+    return layout.ledger_prefix(session.root, session.cluster, session.name)

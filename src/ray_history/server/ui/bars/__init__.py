@@ -1,0 +1,1 @@
+"""The bars above Ray's own pages."""

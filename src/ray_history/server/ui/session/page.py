@@ -1,0 +1,144 @@
+"""The page about one session, `_session`: what it was, what went wrong, when, and how much of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ray_history.archive import layout
+from ray_history.server.completeness.report import session_kept
+from ray_history.server.dashboard.builds import Frontends
+from ray_history.server.formatting import KINDS
+from ray_history.server.redaction.rules import HIDDEN
+from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.ui.render import page, site
+from ray_history.server.ui.session.diagnosis import Digest, digest
+from ray_history.server.ui.session.download import download_size
+from ray_history.server.ui.session.failures import Group
+from ray_history.server.ui.session.jobs import Job, jobs_of
+from ray_history.server.ui.session.log_suggestions import worth_reading
+from ray_history.server.ui.session.timeline_chart import Lane, Strip, lane, strip
+
+_SHOWN_GROUPS = 50
+_SHOWN_JOBS = 200
+_JOB_LANES = 15
+_LOOKS = {"SUCCEEDED": "f-ok", "FAILED": "f-bad", "RUNNING": "f-run"}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Whether a session lives, and since when it does not."""
+
+    word: str
+    """live, ended or lost."""
+    end_ns: int | None
+    how: str
+    """How the end is known."""
+
+
+def state_of(asked: Asked) -> State:
+    """As the list of sessions has it: over in order if its head's collector says so."""
+    ended = asked.open.ended_ns
+    if ended is None:
+        return State("live", None, "Its collectors still send.")
+    told = asked.tables.rows("select body->>'role' = 'head', body->>'ended' from document where source = 'ledger'")
+    if not told:
+        return State("ended", ended, "Its last sign of life; its collectors kept no account.")
+    heads = [how for is_head, how in told if is_head] or [how for _, how in told]
+    if all(how == "graceful" for how in heads):
+        return State("ended", ended, "Its collectors came to their end in order.")
+    return State("lost", ended, "Its last sign of life; its collectors did not come to their end in order.")
+
+
+def session_page(frontends: Frontends) -> Handler:
+    """The handler of `_session`."""
+
+    def answer(asked: Asked) -> Response:
+        jobs, failures = jobs_of(asked), digest(asked)
+        picture = strip(asked)
+        session = asked.open.session
+        link = _linker(asked)
+        nearest = frontends.nearest(asked.open.facts.get("ray_version"))
+        return page(
+            asked.request,
+            "session.html",
+            session=session,
+            owner=KINDS.get(session.cluster.owner_kind),
+            link=link,
+            address=_address(asked.request, link("")),
+            facts=asked.open.facts,
+            started_ns=asked.open.facts.get("start_ns") or session.started * 10**9,
+            state=state_of(asked),
+            jobs=jobs[:_SHOWN_JOBS],
+            jobs_in_all=len(jobs),
+            failed_jobs=sum(job.status == "FAILED" for job in jobs),
+            digest=failures,
+            groups=failures.groups[:_SHOWN_GROUPS],
+            groups_left_out=max(0, len(failures.groups) - _SHOWN_GROUPS) + failures.groups_left_out,
+            failed_link=_failed_link,
+            strip=picture,
+            job_lanes=_job_lanes(jobs, picture) if picture else [],
+            first_failure=_first_failure(failures, picture),
+            kept=session_kept(asked),
+            logs=worth_reading(asked, failures, jobs),
+            versions=frontends.versions,
+            version=nearest.version if nearest else None,
+            bytes=download_size(asked),
+            tables=layout.index_prefix(session.root, session.cluster, session.name),
+        )
+
+    return answer
+
+
+def _linker(asked: Asked) -> Callable[[str], str]:
+    """Addresses below the session's own path, by its name, so that they can be handed on."""
+    of_site, session = site(asked.request), asked.open.session
+
+    def link(rest: str) -> str:
+        return of_site.session(session, rest)
+
+    return link
+
+
+def _address(request: Request, path: str) -> str:
+    return f"{request.url.scheme}://{request.url.netloc}{path}".rstrip("/")
+
+
+def _failed_link(group: Group) -> str:
+    """The failed attempts of a function, from the API."""
+    by = "name" if group.function == group.example.name else "func_or_class_name"
+    kind = group.error if group.error.isupper() else "TASK_EXECUTION_EXCEPTION"
+    wanted = {"state": "FAILED", "error_type": kind}
+    if HIDDEN not in group.function:
+        wanted[by] = group.function
+    parameters: list[tuple[str, str | int]] = [("detail", 1), ("limit", 10000)]
+    for key, value in wanted.items():
+        parameters += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]
+    return "api/v0/tasks?" + urlencode(parameters)
+
+
+def _job_lanes(jobs: list[Job], picture: Strip) -> list[Lane]:
+    shown = sorted((job for job in jobs[:_JOB_LANES] if job.start_ms), key=lambda job: job.start_ms or 0)
+    whole = picture.start_ns, picture.end_ns
+    return [
+        lane(
+            job.name,
+            f"{job.name}: {job.status.lower()}, {job.entrypoint}",
+            (job.start_ms or 0) * 10**6,
+            (job.end_ms * 10**6) if job.end_ms else picture.end_ns,
+            whole,
+            _LOOKS.get(job.status, "f-mute"),
+        )
+        for job in shown
+    ]
+
+
+def _first_failure(failures: Digest, picture: Strip | None) -> tuple[float, str] | None:
+    """Where to draw the line at which what failed most began to fail."""
+    if failures.cause_began_ns is None or picture is None:
+        return None
+    return picture.share(failures.cause_began_ns), f"first {failures.largest_cause}"
