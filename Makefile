@@ -16,9 +16,9 @@ install: .venv/.installed
 	@touch $@
 
 parts: install
-	$(VENV)/python -m tests.parts.azurite install
-	$(VENV)/python -m tests.parts.axe install
-	$(VENV)/python -m tests.parts.chromium install
+	$(VENV)/python -m tests.support.azurite install
+	$(VENV)/python -m tests.support.axe install
+	$(VENV)/python -m tests.support.chromium install
 
 test: lint parts
 	$(VENV)/python -m pytest -n 2 --dist loadgroup

@@ -24,8 +24,8 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.collector.destination import Destination
-from ray_history.collector.logs.shipping import LogShipper
-from tests.parts.processes import Process, free_port, port_is_open
+from ray_history.collector.logs.shipper import LogShipper
+from tests.support.processes import Process, free_port, port_is_open
 
 BATCH = 1000
 SECONDS = 8.0

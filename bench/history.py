@@ -22,10 +22,10 @@ from bench.plain_rebuild import scan_limit
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.history.rows import row
-from ray_history.history.tables import LAST, Tables, View
+from ray_history.history.read.json_rows import row
+from ray_history.history.read.tables import LAST, Tables, View
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
+from ray_history.index.indexer import Indexer
 
 SIZES = (50_000, 1_000_000)
 PLACE = Path(".parts/bench")

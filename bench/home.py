@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.places import s3_bucket
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from tests.parts.processes import Process, free_port, port_is_open
-from tests.server.pages.fleets import write_fleet
+from tests.server.ui.fleets import write_fleet
+from tests.support.processes import Process, free_port, port_is_open
 
 SESSIONS = 2000
 GOAL = 100.0

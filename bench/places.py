@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ray_history.archive.settings import DirectorySettings, S3Settings
 from ray_history.archive.stores import Store, open_store
-from tests.parts.seaweedfs import SeaweedFS
+from tests.support.seaweedfs import SeaweedFS
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import msgspec
 
 from bench.generated import generate
 from ray_history.archive.layout import Cluster
-from tests.parts.processes import Process, free_port, port_is_open
+from tests.support.processes import Process, free_port, port_is_open
 
 PLACE = Path(".parts/bench")
 CLIENTS = 64

@@ -12,11 +12,11 @@ from hypothesis import settings
 
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from tests.parts.azurite import Azurite
-from tests.parts.object_stand_in import GcsStandIn, OssStandIn
-from tests.parts.seaweedfs import SeaweedFS
+from tests.support.azurite import Azurite
+from tests.support.object_stand_in import GcsStandIn, OssStandIn
+from tests.support.seaweedfs import SeaweedFS
 
-pytest_plugins = ["tests.parts.fixtures"]
+pytest_plugins = ["tests.support.fixtures"]
 
 # What a script runs in the background ignores Ctrl-C, and so would all that tests start: Ray cancels tasks by it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ray_history.cli import ray_history
+from ray_history.cli.command import ray_history
 from ray_history.server.api.openapi import document
 from ray_history.server.app import HANDLERS
 

@@ -22,12 +22,12 @@ from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from tests.captured import captured, write_archive
 from tests.conftest import s3_variables
-from tests.parts.chromium import Chromium, Page
-from tests.parts.seaweedfs import SeaweedFS
-from tests.server.pages.fleets import DAY, Made, session_name, write_made
 from tests.server.serving import Served, served
+from tests.server.ui.fleets import DAY, Made, session_name, write_made
+from tests.support.captured import captured, write_archive
+from tests.support.chromium import Chromium, Page
+from tests.support.seaweedfs import SeaweedFS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 HOUR = 3600.0

@@ -18,7 +18,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from tests.captured import captured
+from tests.support.captured import captured
 
 TASKS = 500
 STATES = (

@@ -14,7 +14,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import MemorySettings
 from ray_history.archive.stores import Level, ObjectInfo, Store, open_store
 from ray_history.archive.stores.cloud import CloudStore
-from tests.captured import captured, write_every_generation
+from tests.support.captured import captured, write_every_generation
 
 EARLY, LATE = "session_2026-01-01_00-00-00_000001_1", "session_2026-06-01_12-00-00_000001_1"
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ray_history.archive import log_files as module
 from ray_history.archive.errors import ArchiveError, NotFound, Unreachable
 from ray_history.archive.log_files import LogFile, LogFiles, LogReader
+from ray_history.archive.log_tails import FIRST_READ, BundleWriter, header_size, parse_header
 from ray_history.archive.stores.interface import READ_CHUNK, Level, ObjectInfo, Store
-from ray_history.archive.tails import FIRST_READ, BundleWriter, header_size, parse_header
 
 START = datetime(2026, 11, 15, 20, 0, 55, tzinfo=UTC)
 NODE = "aa" * 28

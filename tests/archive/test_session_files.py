@@ -13,7 +13,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import events_of, list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from tests.captured import captured, write_archive, write_every_generation
+from tests.support.captured import captured, write_archive, write_every_generation
 
 
 @pytest.fixture(scope="module")

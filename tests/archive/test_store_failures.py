@@ -19,11 +19,11 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.clients import Patience
 from ray_history.archive.stores.cloud import PART_SIZE, CloudStore
 from tests.conftest import oss_variables, s3_variables
-from tests.parts.azurite import Azurite
-from tests.parts.fault_proxy import FaultProxy
-from tests.parts.fixtures import FaultProxyFactory
-from tests.parts.object_stand_in import GcsStandIn, OssStandIn
-from tests.parts.seaweedfs import SeaweedFS
+from tests.support.azurite import Azurite
+from tests.support.fault_proxy import FaultProxy
+from tests.support.fixtures import FaultProxyFactory
+from tests.support.object_stand_in import GcsStandIn, OssStandIn
+from tests.support.seaweedfs import SeaweedFS
 
 IMPATIENT = Patience(deadline=6, stalled=1.5, attempt=60, retries=5)
 

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from tests.parts.processes import Process, free_port, port_is_open
+from tests.support.processes import Process, free_port, port_is_open
 
 COMMAND = str(Path(sys.executable).with_name("ray-history"))
 SESSION = "session_2026-11-15_20-00-55_739110_9771"

@@ -18,8 +18,8 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from tests.collector.collector_process import SESSION, AgentStandIn, CollectorProcess
 from tests.conftest import s3_variables
-from tests.parts.fixtures import FaultProxyFactory
-from tests.parts.seaweedfs import SeaweedFS
+from tests.support.fixtures import FaultProxyFactory
+from tests.support.seaweedfs import SeaweedFS
 
 RUNS = int(os.environ.get("ORACLE_RUNS", "2"))
 """Random lives of a collector; set ORACLE_RUNS=200 for a long look."""

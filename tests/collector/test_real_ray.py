@@ -18,10 +18,10 @@ from ray_history.archive.layout import Generation
 from ray_history.archive.session_files import SessionFiles, events_of, list_session
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from ray_history.collector.node_lookup import NodeLookup
+from ray_history.collector.node.lookup import NodeLookup
 from tests.collector.collector_process import CollectorProcess
-from tests.parts.processes import free_port
-from tests.parts.ray_cluster import RayCluster
+from tests.support.processes import free_port
+from tests.support.ray_cluster import RayCluster
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
 

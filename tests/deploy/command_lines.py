@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from ray_history.cli import _two_dashes
-from ray_history.cli import ray_history as program
+from ray_history.cli.command import _two_dashes
+from ray_history.cli.command import ray_history as program
 from ray_history.collector.settings import CollectorSettings
 from ray_history.collector.settings import resolve as resolve_collector
 

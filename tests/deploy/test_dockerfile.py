@@ -13,7 +13,7 @@ import pytest
 
 from ray_history import __version__
 from tests.deploy.documents import ROOT
-from tests.parts.image import read_dockerfile
+from tests.support.image import read_dockerfile
 
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 STAGES = read_dockerfile(DOCKERFILE)

@@ -1,6 +1,6 @@
 """The image, built by the instructions of its Dockerfile and run as a pod runs it.
 
-There is no container engine here; `tests.parts.image` stands in for one: UID 1000 without capabilities, a root that
+There is no container engine here; `tests.support.image` stands in for one: UID 1000 without capabilities, a root that
 nobody can write to, only what a manifest mounts to write to, and only the declared variables.
 """
 
@@ -20,18 +20,18 @@ from ray_history import __version__
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
-from ray_history.inject import Sidecar, inject
-from tests.captured import captured, write_archive
+from ray_history.inject.inject import Sidecar, inject
 from tests.conftest import s3_variables
 from tests.deploy.command_lines import environment
 from tests.deploy.documents import MANIFESTS, ROOT, containers, documents
 from tests.deploy.test_dockerfile import DOCKERFILE
 from tests.history.living import until
-from tests.parts.fixtures import not_here
-from tests.parts.image import Image, Stage, read_dockerfile
-from tests.parts.processes import PartUnavailable, Process, free_port, free_ports
-from tests.parts.ray_cluster import RayCluster
-from tests.parts.seaweedfs import SeaweedFS
+from tests.support.captured import captured, write_archive
+from tests.support.fixtures import not_here
+from tests.support.image import Image, Stage, read_dockerfile
+from tests.support.processes import PartUnavailable, Process, free_port, free_ports
+from tests.support.ray_cluster import RayCluster
+from tests.support.seaweedfs import SeaweedFS
 
 pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(900)]
 

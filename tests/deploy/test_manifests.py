@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.settings import Upstream, resolve
-from ray_history.inject import CONTAINER, Sidecar, inject
+from ray_history.inject.inject import CONTAINER, Sidecar, inject
 from tests.deploy.command_lines import collector_settings, environment, parse
 from tests.deploy.documents import (
     LIVE,

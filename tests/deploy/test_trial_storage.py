@@ -11,9 +11,9 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
 from tests.deploy.documents import CHART, containers
 from tests.deploy.test_chart import one, render, values_of
-from tests.parts.fixtures import not_here
-from tests.parts.processes import PartUnavailable, Process, free_ports
-from tests.parts.seaweedfs import weed_binary
+from tests.support.fixtures import not_here
+from tests.support.processes import PartUnavailable, Process, free_ports
+from tests.support.seaweedfs import weed_binary
 
 LISTENERS = (
     "master.port",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.collector.collector_process import CollectorProcess
-from tests.parts.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster
 
 WORKLOADS = Path(__file__).with_name("workloads")
 Row = dict[str, Any]

@@ -24,10 +24,10 @@ import pytest
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from ray_history.history.rows import row
-from ray_history.history.tables import LAST, Tables, View
+from ray_history.history.read.json_rows import row
+from ray_history.history.read.tables import LAST, Tables, View
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
+from ray_history.index.indexer import Indexer
 from tests.collector.collector_process import CollectorProcess
 from tests.history.living import (
     ENDED,
@@ -43,7 +43,7 @@ from tests.history.living import (
     until,
     wait_for_last_events,
 )
-from tests.parts.ray_cluster import RayCluster, plain_environment
+from tests.support.ray_cluster import RayCluster, plain_environment
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
 

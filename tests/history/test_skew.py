@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.captured import captured
 from tests.history.rebuilt import (
     ACTOR,
     JOB,
@@ -50,6 +49,7 @@ from tests.history.rebuilt import (
     worker_alive,
     worker_dead,
 )
+from tests.support.captured import captured
 
 ONE = task_id(1)
 Built = Callable[..., Rebuilt]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ray_history.history.closure import REASON
-from ray_history.history.tables import View
+from ray_history.history.read.tables import View
+from ray_history.history.read.views import REASON
 from tests.history.rebuilt import (
     ACTOR,
     JOB,

@@ -14,10 +14,10 @@ from ray_history.archive.session_files import list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.index.cache import Cache
+from ray_history.index.indexer import Indexer
 from ray_history.index.log_heads import read_head, with_heads
-from ray_history.index.opening import Indexer
-from tests.captured import write_archive
 from tests.history.rebuilt import document, polled, rebuild
+from tests.support.captured import write_archive
 
 CLUSTER_ID = "a2a28c12016f6cd7c494fee89d8881708c1c4430b1700767ed7a1abd"
 COMMIT = "b7f4259e944bf6959f721b106adc366ddfa0c356"

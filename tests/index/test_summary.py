@@ -14,11 +14,11 @@ from ray_history.archive.errors import Denied
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.index.ahead import index_ahead
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer, Stop
+from ray_history.index.indexer import Indexer, Stop
+from ray_history.index.prebuild import index_ahead
 from ray_history.index.summary import Summary, decode, identify
-from tests.captured import write_archive
+from tests.support.captured import write_archive
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from ray_history.kube import (
 )
 from ray_history.kube import client as client_module
 from tests.kube.world import World, within
-from tests.parts.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
+from tests.support.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
 
 pytestmark = pytest.mark.timeout(120)
 ALL = "/apis/ray.io/v1/rayclusters"

@@ -16,7 +16,7 @@ from ray_history.kube import Discovery, Heads, Kubernetes, NoWay
 from ray_history.kube import discovery as discovery_module
 from ray_history.kube.ray_clusters import ray_cluster as read
 from tests.kube.world import World, stand_in_world
-from tests.parts.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
+from tests.support.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
 
 pytestmark = pytest.mark.timeout(180)
 

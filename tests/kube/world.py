@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
-from tests.parts.kube_stand_in import KubeStandIn
+from tests.support.kube_stand_in import KubeStandIn
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ import uvicorn
 from ray_history.archive.stores import Store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
+from ray_history.index.indexer import Indexer
 from ray_history.server.app import Choices, make_app
 from ray_history.server.sessions.manager import Sessions
-from tests.parts.processes import free_port
+from tests.support.processes import free_port
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.server.api.openapi import QUERY
 from ray_history.server.app import HANDLERS
-from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
 
 SESSION = captured().session
 S = f"/s/default/demo/{SESSION}"

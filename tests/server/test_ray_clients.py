@@ -15,9 +15,9 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from tests.captured import captured, write_archive
-from tests.parts.ray_cluster import RayCluster, plain_environment, ray_binary
 from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
+from tests.support.ray_cluster import RayCluster, plain_environment, ray_binary
 
 pytestmark = pytest.mark.xdist_group("ray")
 

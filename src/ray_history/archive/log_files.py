@@ -18,8 +18,8 @@ from threading import Lock
 from typing import TypeVar
 
 from .errors import ArchiveError, NotFound
+from .log_tails import FIRST_READ, CorruptBundle, Entry, Segment, Tail, header_size, parse_header, read_entry, stitch
 from .stores.interface import READ_CHUNK, ObjectInfo, Store
-from .tails import FIRST_READ, CorruptBundle, Entry, Segment, Tail, header_size, parse_header, read_entry, stitch
 
 PARALLEL = 16
 """Requests at a time, for one listing or one reader."""

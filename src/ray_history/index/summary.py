@@ -21,8 +21,8 @@ from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.session_files import list_session
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import ObjectInfo, Store, open_store
-from ray_history.history.summary import summarize
-from ray_history.history.tables import Tables
+from ray_history.history.read.summary import summarize
+from ray_history.history.read.tables import Tables
 
 from .cache import Cache, Opened
 from .manifest import Manifest

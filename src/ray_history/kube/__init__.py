@@ -10,7 +10,7 @@ from .access import Access, in_cluster, is_in_cluster
 from .client import Change, Door, Kubernetes, Listing, resource_path
 from .discovery import Discovery
 from .errors import Denied, Gone, KubeError, Misconfigured, NotFound, Refused, Unreachable
-from .heads import Heads, NoWay
+from .head_resolver import Heads, NoWay
 from .kubeconfig import default_kubeconfigs, from_kubeconfig
 from .ray_clusters import RayCluster
 from .reviews import Attributes, TokenReview, User

@@ -15,8 +15,8 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
-from ray_history.journal import start_journal
+from ray_history.index.indexer import Indexer
+from ray_history.log_setup import start_journal
 from ray_history.server.app import Choices, make_app
 from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.http.shutdown import leave

@@ -17,8 +17,8 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.app import Choices
 from ray_history.server.auth import Mode
-from tests.captured import captured, write_archive
 from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
 
 SESSION = captured().session
 ADA = "ada-has-this-long-token"

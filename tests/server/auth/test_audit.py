@@ -14,11 +14,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from ray_history.archive.stores import Store
+from ray_history.server.auth.backends import FileTokens, Nobody
 from ray_history.server.auth.credentials import COOKIE, Peers
-from ray_history.server.auth.modes import FileTokens, Nobody
 from ray_history.server.auth.rules import RulesFile
-from tests.captured import captured
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, bearer, rules_file
+from tests.support.captured import captured
 
 S = f"/s/default/demo/{SESSION}"
 NODE, LOG = next(place for place in captured().logs if place[1] == "gcs_server.out")

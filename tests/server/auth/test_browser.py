@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ray_history.archive.stores import Store
+from ray_history.server.auth.backends import FileTokens
 from ray_history.server.auth.credentials import COOKIE, Peers
-from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
-from tests.parts.chromium import Chromium, Page
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_file
+from tests.support.chromium import Chromium, Page
 
 pytestmark = pytest.mark.xdist_group("browser")
 

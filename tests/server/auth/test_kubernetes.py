@@ -16,9 +16,9 @@ from ray_history.archive.stores import Store
 from ray_history.kube import Kubernetes, from_kubeconfig
 from ray_history.server.auth.by_kubernetes import ByKubernetes, Kept, parse_access
 from ray_history.server.auth.credentials import Peers
-from tests.parts.kube_stand_in import KubeStandIn, Person, Rule
 from tests.server.auth.people import SESSION, Asking, asking, bearer
 from tests.server.auth.test_tokens import Clock
+from tests.support.kube_stand_in import KubeStandIn, Person, Rule
 
 DEFAULT = f"/s/default/demo/{SESSION}/api/v0/nodes"
 LOCKED = f"/s/locked/demo/{SESSION}/api/v0/nodes"

@@ -11,12 +11,12 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.attempts import Attempts
+from ray_history.server.auth.backends import FileTokens, Nobody
 from ray_history.server.auth.credentials import COOKIE, Peers
-from ray_history.server.auth.modes import FileTokens, Nobody
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, bearer, rules_file
 from tests.server.auth.test_tokens import Clock
-from tests.server.pages.markup import parsed
+from tests.server.ui.markup import parsed
 
 S = f"/s/default/demo/{SESSION}"
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}

@@ -21,16 +21,16 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from ray_history.archive.stores import Store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
+from ray_history.index.indexer import Indexer
 from ray_history.server.app import Choices, make_app
+from ray_history.server.auth.backends import FileTokens
 from ray_history.server.auth.credentials import Peers
-from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
 from ray_history.server.live import LIVE, Fleet, LiveSettings, make_fleet
 from ray_history.server.sessions.manager import Sessions
-from tests.parts.kube_stand_in import KubeStandIn, ray_cluster
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, bearer, rules_file
 from tests.server.serving import served
+from tests.support.kube_stand_in import KubeStandIn, ray_cluster
 
 BY_PATH = "/s/{namespace}/{cluster}/{session}"
 BY_COOKIE = "/"

@@ -13,14 +13,14 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.kube import Kubernetes, from_kubeconfig
+from ray_history.server.auth.backends import FileTokens, Nobody, ProxyHeader
 from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access
 from ray_history.server.auth.credentials import Peers
-from ray_history.server.auth.modes import FileTokens, Nobody, ProxyHeader
 from ray_history.server.auth.rules import RulesFile
-from tests.captured import write_archive
-from tests.parts.kube_stand_in import KubeStandIn, Person, Rule
 from tests.server.auth.people import ADA, BOB, RULES, SESSION, Asking, asking, bearer, rules_file
-from tests.server.pages.markup import Element, parsed
+from tests.server.ui.markup import Element, parsed
+from tests.support.captured import write_archive
+from tests.support.kube_stand_in import KubeStandIn, Person, Rule
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Mode": "navigate"}
 SUMMARY = f"/s/default/demo/{SESSION}/_session"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.stores import Store
+from ray_history.server.auth.backends import ProxyHeader
 from ray_history.server.auth.credentials import Peers
-from ray_history.server.auth.modes import ProxyHeader
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, Asking, asking, bearer, rules_file
 

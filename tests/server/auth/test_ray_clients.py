@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from ray_history.archive.stores import Store
+from ray_history.server.auth.backends import FileTokens
 from ray_history.server.auth.credentials import Peers
-from ray_history.server.auth.modes import FileTokens
 from ray_history.server.auth.rules import RulesFile
-from tests.parts.ray_cluster import ray_binary
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
+from tests.support.ray_cluster import ray_binary
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from ray_history.archive.stores import open_store
 from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
 from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access
 from ray_history.server.auth.credentials import Peers
-from tests.captured import write_archive
 from tests.kube.world import World, real_world
 from tests.server.auth.people import SESSION, asking, bearer
+from tests.support.captured import write_archive
 
 pytestmark = pytest.mark.timeout(180)
 RBAC = "rbac.authorization.k8s.io"

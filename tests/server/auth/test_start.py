@@ -14,10 +14,10 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.kube import in_cluster
 from ray_history.server.auth import AuthSettings, WrongAuth, checked, is_loopback, make_mode
-from tests.captured import write_archive
 from tests.collector.collector_process import run_cli
 from tests.server.auth.people import ADA, SESSION, bearer, rules_file
-from tests.server.test_serve_process import running
+from tests.server.test_process import running
+from tests.support.captured import write_archive
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_history.archive.stores import Store
+from ray_history.server.auth.backends import FileTokens, Nobody
 from ray_history.server.auth.credentials import COOKIE, RAYS_COOKIE, Peers, bearer, is_token, without_tokens
-from ray_history.server.auth.modes import FileTokens, Nobody
 from ray_history.server.auth.rules import RulesFile, WrongRules, parse_rules
 from ray_history.server.live import LiveSettings, make_fleet
-from tests.parts.kube_stand_in import KubeStandIn
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
 from tests.server.auth.people import bearer as carried
+from tests.support.kube_stand_in import KubeStandIn
 
 S = f"/s/default/demo/{SESSION}/api/v0/nodes?limit=1"
 

@@ -18,8 +18,8 @@ A file's way through the modules; each says in `problems` what it could not read
 from __future__ import annotations
 
 from .problems import DEFAULT, Kind, Limits, Problem
-from .reading import read_event_blocks, read_events, read_text
-from .writing import encode_event_chunks, encode_events
+from .reader import read_event_blocks, read_events, read_text
+from .writer import encode_event_chunks, encode_events
 
 __all__ = [
     "DEFAULT",

@@ -21,6 +21,6 @@ The modules, each knowing only those before it:
 from __future__ import annotations
 
 from .sessions import SessionLogs
-from .shipping import LogShipper
+from .shipper import LogShipper
 
 __all__ = ["LogShipper", "SessionLogs"]

@@ -20,13 +20,14 @@ from itertools import groupby
 
 import msgspec
 
+from ray_history.archive.log_tails import MAX_ENTRY, BundleWriter, CorruptBundle, Entry, Tail, parse_header, read_entry
+
 from ...archive.errors import NotFound
 from ...archive.log_files import LogFiles
 from ...archive.stores import ObjectInfo
-from ...archive.tails import MAX_ENTRY, BundleWriter, CorruptBundle, Entry, Tail, parse_header, read_entry
 from ..destination import Destination
-from .positions import Followed, Mark, Positions, Stream
-from .tree import disk_path
+from .scanner import disk_path
+from .state import Followed, Mark, Positions, Stream
 
 
 class Bundles:

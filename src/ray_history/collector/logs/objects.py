@@ -18,7 +18,7 @@ import msgspec
 from ...archive.errors import ArchiveError, NotFound
 from ...archive.stores import ObjectInfo
 from ..destination import Destination
-from .positions import Followed, Former, Positions
+from .state import Followed, Former, Positions
 
 SAMPLE = 64 * 1024
 """Bytes compared at the begin and at the end to know whether two contents are the same."""

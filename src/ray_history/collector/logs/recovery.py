@@ -13,12 +13,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from ray_history.archive.log_tails import Entry, Tail
+
 from ...archive.stores import ObjectInfo
-from ...archive.tails import Entry, Tail
 from .bundles import Bundles
 from .objects import Objects, Standing
-from .positions import Followed, Former, Mark, Positions, Stream, Whole
-from .tree import Descriptors, Vanished, read_at
+from .scanner import Descriptors, Vanished, read_at
+from .state import Followed, Former, Mark, Positions, Stream, Whole
 
 
 class Recovery:

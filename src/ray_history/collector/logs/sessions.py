@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from ray_history.collector.node.identity import RayNode, RaySession
+
 from ...archive.errors import ArchiveError
 from ..destination import Destination
 from ..ledger import Ledger
-from ..ray_node import RayNode, RaySession
 from ..settings import CollectorSettings
-from .shipping import LogShipper
-from .tree import Identity
+from .scanner import Identity
+from .shipper import LogShipper
 
 journal = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from ..dashboard import Dashboard
 from ..destination import Destination
 from .cycle import Cycle
+from .dashboard_client import Dashboard
 from .endpoints import with_extras
 from .memory import Session
 from .report import ARCHIVE, PollReport

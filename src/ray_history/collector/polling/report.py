@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from ...archive.errors import ArchiveError
-from ..dashboard import Misconfigured, Refused, Unreachable
+from .dashboard_client import Misconfigured, Refused, Unreachable
 
 EVERYTHING, ARCHIVE, TIME = "every answer", "the archive", "time"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ray_history.history.closure import REASON
+from ray_history.history.read.views import REASON
 from ray_history.server.api.jobs import job_rows
 from ray_history.server.api.polled import exported, is_later, polled_answer
 from ray_history.server.http.responses import plain_json

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.rows import row
+from ray_history.history.read.json_rows import row
 from ray_history.server.api.listing import without_internal
 from ray_history.server.http.responses import Refused, plain_json
 from ray_history.server.sessions.endpoint import Asked, Handler, shown

@@ -17,7 +17,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from ray_history.history.rows import may_hold_secret, row
+from ray_history.history.read.json_rows import may_hold_secret, row
 from ray_history.server.api import cursor
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import MOST_DIGITS, Filter, boolean, filters, integer, one_of

@@ -6,8 +6,8 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from ray_history.history.rows import COLUMNS
-from ray_history.index.opening import Progress
+from ray_history.history.read.json_rows import COLUMNS
+from ray_history.index.indexer import Progress
 from ray_history.server.api.listing import LISTINGS
 
 Schema = dict[str, Any]

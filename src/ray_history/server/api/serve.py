@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ray_history.history.closure import REASON
+from ray_history.history.read.views import REASON
 from ray_history.server.api.polled import is_later, polled_answer
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.http.responses import Refused, note_value, plain_json

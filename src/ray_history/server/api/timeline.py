@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.rows import tells_secret
+from ray_history.history.read.json_rows import tells_secret
 from ray_history.server.api.listing import LISTINGS, conditions, without_internal
 from ray_history.server.http.query_params import Filter, boolean
 from ray_history.server.http.responses import JSON, streamed_json

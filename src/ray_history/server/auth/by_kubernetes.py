@@ -19,8 +19,8 @@ from ray_history.kube import Attributes, KubeError, Kubernetes, User
 from ray_history.server.http.responses import Refused
 
 from .attempts import Attempts
+from .backends import NOT_ACCEPTED, NotKnown, Tokens, usable
 from .credentials import Peers, Shown, token_hash
-from .modes import NOT_ACCEPTED, NotKnown, Tokens, usable
 from .viewer import Viewer
 
 journal = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from starlette.websockets import WebSocket
 from ray_history.server.http.responses import Refused, refusal
 
 from . import audit
+from .backends import Mode, NotKnown
 from .credentials import Shown, without_tokens
-from .modes import Mode, NotKnown
 from .viewer import EVERYBODY, let_in
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"

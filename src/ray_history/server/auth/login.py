@@ -17,8 +17,8 @@ from ray_history.server.http.responses import Refused, plain_json
 
 from . import audit
 from .attempts import Attempts
+from .backends import REJECTED, Mode, NotKnown
 from .credentials import COOKIE, Headers, Shown, bearer
-from .modes import REJECTED, Mode, NotKnown
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ray_history.kube import Access, KubeError, Kubernetes
 
+from .backends import FileTokens, Mode, Nobody, ProxyHeader
 from .by_kubernetes import ByKubernetes, parse_access
 from .credentials import Peers
-from .modes import FileTokens, Mode, Nobody, ProxyHeader
 from .rules import RulesFile, WrongRules
 
 _LOOPBACK = "127.0.0.1,::1"

@@ -1,10 +1,10 @@
 """Clusters that run: known by Kubernetes, shown by their heads, and from the archive when a head does not answer."""
 
 from .fleet import LIVE, Fleet, Running
+from .gateway import LiveView
 from .heads import HeadClient, HeadSilent, Version
 from .routes import LivePage, live_routes
 from .settings import LiveSettings, api_server, make_fleet
-from .view import LiveView
 
 __all__ = [
     "LIVE",

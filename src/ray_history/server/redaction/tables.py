@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ray_history.history.rows import tells_secret
+from ray_history.history.read.json_rows import tells_secret
+from ray_history.history.read.tables import Tables
 from ray_history.history.sql import text
-from ray_history.history.tables import Tables
 from ray_history.server.redaction.rules import HIDDEN, redacted
 
 _MOST = 16 << 20

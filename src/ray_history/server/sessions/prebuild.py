@@ -21,7 +21,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.history.engine import Cancelled
 from ray_history.index.cache import CacheUnusable
-from ray_history.index.opening import Indexer, Progress, Stop
+from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.overview import KnownSessions
 

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
-from ray_history.history.tables import READING_FAILED
+from ray_history.history.read.tables import READING_FAILED
 from ray_history.server.completeness.status import account
 from ray_history.server.http.responses import Refused
 from ray_history.server.redaction import log_lines as log_secrets

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ray_history.history.read.tables import View
 from ray_history.history.sql import text
-from ray_history.history.tables import View
 from ray_history.server.sessions.endpoint import Asked, shown
 from ray_history.server.ui.session.tracebacks import MARK, NOT_COMPUTED, RAISED, Trace, trace
 

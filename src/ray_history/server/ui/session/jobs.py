@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ray_history.history.tables import View
+from ray_history.history.read.tables import View
 from ray_history.server.sessions.endpoint import Asked, shown
 from ray_history.server.sessions.memo import remembered
 from ray_history.server.ui.session.tracebacks import trace

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ray_history.history.tables import View
+from ray_history.history.read.tables import View
 from ray_history.server.sessions.endpoint import Asked, shown
 from ray_history.server.sessions.memo import remembered
 from ray_history.server.ui.session.headline import clock

@@ -1,0 +1,285 @@
+"""The running collector: threads that ship events, follow logs and poll the dashboard, and how they end.
+
+It listens from the first moment and never gives up waiting: Ray may start late, restart or be broken, the store may be
+away. On SIGTERM it goes on listening, because Ray was told to stop at the same moment and still flushes; then the last
+things are stored, the important ones first, inside the grace period. What does not make it stays on the volume and is
+shipped by the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ray_history import __version__
+from ray_history.archive.errors import ArchiveError
+from ray_history.archive.stores import Store
+
+from .destination import Destination
+from .ingest.http import GroupCommit, Intake
+from .ingest.shipper import EventShipper
+from .ingest.spool import Spool
+from .ingest.status_pages import pages
+from .ledger import Ledger
+from .ledger_publisher import Bookkeeper
+from .logs import SessionLogs
+from .node.identity import RayNode
+from .polling import Poller
+from .polling.dashboard_client import Dashboard
+from .settings import CollectorSettings
+
+journal = logging.getLogger(__name__)
+
+QUIET = 2.0
+"""Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
+_TICK = 0.25
+_POLL_AT_FIRST = 2.0
+"""Seconds between polls of a young session, growing to the interval: many a cluster lives for less than one."""
+_SHARE_FOR_RAY = 1 / 3
+"""Of the grace period: for Ray to end; if it lives on, we were told to stop alone and the next start goes on."""
+
+
+class Collector:
+    """Everything between Ray's node and the archive, in one process."""
+
+    def __init__(
+        self, settings: CollectorSettings, store: Store, dashboard: Dashboard, ask_node: Callable[[], str | None]
+    ) -> None:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._settings = settings
+        self._store = store
+        self._destination = Destination(store, settings.cluster)
+        self.node = RayNode(
+            settings.ray_root,
+            head=settings.head,
+            node_id=settings.node_id,
+            session_dir=settings.session_dir,
+            ask=ask_node,
+        )
+        self._ledger = Ledger(settings.data_dir / "ledger.json")
+        self._spool = Spool(
+            settings.data_dir / "spool", segment_bytes=settings.segment_bytes, max_bytes=settings.spool_bytes
+        )
+        for problem in self._spool.problems:
+            journal.warning("spool: %s", problem)
+        self._commit = GroupCommit(self._spool)
+        self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
+        self._events = EventShipper(self._spool, self._destination, self._ledger, self, compress=settings.compress)
+        self._logs = SessionLogs(self._destination, self.node, self._ledger, settings)
+        self._books = Bookkeeper(
+            self._destination, self.node, self._ledger, self.intake, role="head" if settings.head else "worker"
+        )
+        self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._marked: set[str] = set()
+        self._store_error = "not tried yet"
+        self._store_failures = 0
+        self._ever_reached = False
+
+    # What the shipper asks --------------------------------------------------------------------------------------------
+
+    def own_node(self, session: str) -> str | None:
+        return self.node.node_id_of(session)
+
+    def saw(self, session: str, node: str) -> None:
+        """Mark the session in the archive at first sight, so that it is listed from its first second."""
+        if node:
+            self.node.tell(session, node)
+        if own := self.own_node(session):
+            self._ledger.node(session, own)
+        if session not in self._marked:
+            self._store.put(self._destination.marker(session), b"")
+            self._marked.add(session)
+            journal.info("session %s is marked in %s", session, self._store.url)
+
+    def current_session(self) -> str | None:
+        current = self.node.current()
+        return current.name if current else None
+
+    # Life -------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        loops: list[Callable[[], None]] = [self._ship_events]
+        if self._settings.logs:
+            loops.append(self._follow_logs)
+            if self._settings.head:
+                loops.append(self._poll_dashboard)
+        for loop in loops:
+            thread = threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def finish(self) -> bool:
+        """Store the last things within the grace period; True when nothing is left."""
+        deadline = time.monotonic() + self._settings.shutdown_grace
+        self._stop.set()
+        final_poll = threading.Thread(target=self._final_poll, args=(deadline,), name="final poll", daemon=True)
+        final_poll.start()
+        loops_ended = self._join(self._threads, deadline - self._settings.shutdown_grace / 2)
+        if loops_ended:
+            with self._told("asking the agent"):
+                self._books.ask_agent()
+            self._ship_rest()
+            self._ship_tails()
+            self._until_quiet(deadline)
+        self._join([final_poll], deadline - 3)
+        if not loops_ended:  # the store does not answer, and two threads must not ship the same
+            return False
+        all_stored = self._ship_rest()
+        if self._settings.logs:
+            with self._told("storing the logs") as outcome:
+                all_stored &= self._logs.finish(deadline - 1)
+            all_stored &= outcome.succeeded
+        all_stored &= self._ship_rest()
+        with self._told("storing the ledger") as outcome:
+            self._books.publish_last(all_stored=all_stored)
+        return all_stored and outcome.succeeded
+
+    def _join(self, threads: list[threading.Thread], deadline: float) -> bool:
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _until_quiet(self, deadline: float) -> None:
+        """Ray was told to stop when we were: its last events and log lines come until it is gone and quiet."""
+        latest = deadline - self._settings.shutdown_grace * (1 - _SHARE_FOR_RAY)
+        earliest = time.monotonic() + QUIET
+        while time.monotonic() < latest:
+            if time.monotonic() > max(earliest, self.intake.last_post + QUIET) and not self.node.is_alive():
+                return
+            time.sleep(_TICK)
+
+    def _ship_rest(self) -> bool:
+        with self._told("storing the last events"):
+            self._reach_store()
+            self._spool.seal()
+            self._events.ship_all()
+        return self._spool.pending.bodies == 0
+
+    def _ship_tails(self) -> None:
+        if self._settings.logs:
+            with self._told("storing the last log lines"):
+                self._logs.ship_now()
+
+    # Loops ------------------------------------------------------------------------------------------------------------
+
+    def _ship_events(self) -> None:
+        backoff, due = 1.0, 0.0
+        while not self._stop.wait(_TICK):
+            if time.monotonic() < due:
+                continue
+            with self._told("shipping events") as outcome:
+                self._reach_store()
+                if self._oldest_age() >= self._settings.events_interval:
+                    self._spool.seal()
+                self._events.ship_all()
+                self._books.publish()
+            backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
+            due = 0.0 if outcome.succeeded else time.monotonic() + backoff
+
+    def _oldest_age(self) -> float:
+        """Seconds that the oldest batch has waited; 0 when none waits."""
+        oldest = self._spool.oldest_ns
+        return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest) / 1e9)
+
+    def _follow_logs(self) -> None:
+        while not self._stop.wait(1.0 if self._ever_reached else _TICK):
+            if not self._ever_reached:
+                continue
+            with self._told("following the logs"):
+                current = self.node.current()
+                if current is not None:
+                    self.saw(current.name, "")
+                self._logs.tick()
+
+    def _poll_dashboard(self) -> None:
+        due, session, answered = 0.0, "", 0.0
+        while not self._stop.wait(_TICK):
+            current = self.node.current()
+            if current is None or not self._ever_reached or (time.monotonic() < due and current.name == session):
+                continue
+            if current.name != session:
+                session, answered = current.name, 0.0
+            due = time.monotonic() + _POLL_AT_FIRST
+            with self._told("polling the dashboard"):
+                report = self._poller.poll(session, deadline=time.monotonic() + self._settings.poll_interval)
+                if report.stored or report.unchanged:
+                    answered = answered or time.monotonic()
+                    due += min(self._settings.poll_interval, (time.monotonic() - answered) / 4)
+
+    def _final_poll(self, deadline: float) -> None:
+        current = self.node.current()
+        if current is not None and self._settings.head and self._settings.logs:
+            budget = min(8.0, self._settings.shutdown_grace / 3)
+            with self._told("polling the dashboard a last time"):
+                self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
+
+    def _reach_store(self) -> None:
+        if not self._ever_reached:
+            self._store.check(create=True)
+            self._ever_reached = True
+            journal.info("%s is reached", self._store.url)
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[_Outcome]:
+        """A failure of the store or the volume is told when it changes, and tried again by the caller's loop."""
+        outcome = _Outcome()
+        try:
+            yield outcome
+        except (ArchiveError, OSError) as error:
+            self._store_failures += 1
+            if str(error) != self._store_error:
+                journal.error("%s failed and will be tried again: %s", doing, error)
+            self._store_error = str(error)
+            return
+        except Exception:  # noqa: BLE001 - a bug in one loop must not end the collector, nor be silent
+            journal.exception("%s failed in a way that should not happen", doing)
+            return
+        outcome.succeeded = True
+        if self._ever_reached and self._store_error:
+            if self._store_failures:
+                journal.info("%s works again", doing)
+            self._store_error = ""
+
+    def status(self) -> dict[str, Any]:
+        """The collector as it is now."""
+        current = self.node.current()
+        with self._ledger.lock:
+            sessions = msgspec.to_builtins(self._ledger.book.sessions)
+        return {
+            "version": __version__,
+            "cluster": {"namespace": self._settings.cluster.namespace, "name": self._settings.cluster.name},
+            "session": current.name if current else None,
+            "node": self.node.node_id(current) if current else None,
+            "intake": {
+                "batches": self.intake.batches,
+                "bytes": self.intake.bytes,
+                "duplicated": self.intake.duplicated,
+                "refused": dict(self.intake.refused),
+            },
+            "spool": {
+                "bytes": self._spool.size,
+                "limit": self._settings.spool_bytes,
+                "full": self.intake.full,
+                "lag_seconds": self._oldest_age(),
+            },
+            "store": {
+                "url": self._store.url,
+                "ever_reached": self._ever_reached,
+                "reached": not self._store_error,
+                "error": self._store_error,
+                "failures": self._store_failures,
+            },
+            "sessions": sessions,
+        }
+
+
+class _Outcome:
+    succeeded = False

@@ -1,0 +1,183 @@
+"""The log files of a node as they stand on its disk: which there are, and open descriptors of those that grow.
+
+* Links are never followed: each directory is opened below its parent, and a file is read only when what was opened is
+  the inode the walk saw. So nobody who can write below `logs/` makes the collector read anything else.
+* A directory that cannot be listed is told apart from one that is gone: its files are not taken for deleted.
+* A descriptor kept open keeps a deleted file readable to its end, and its inode number out of use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ray_history.archive.log_tails import portable_path
+
+MAX_DEPTH = 64
+"""Directories below `logs/`; Ray has two."""
+
+Identity = tuple[int, int]
+"""Device and inode: which file it is, whatever its name."""
+
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Vanished(Exception):
+    """Another file, or none, stands where this one was seen; the next walk tells."""
+
+
+class Found(NamedTuple):
+    """A regular file, as the walk saw it."""
+
+    identity: Identity
+    name: str
+    """Path below the logs directory, as `portable_path` writes it."""
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """All files of one walk."""
+
+    files: list[Found]
+    unlisted: tuple[str, ...]
+    """Directories (`a/b/`) that are there and could not be listed."""
+
+
+def walk(root: Path) -> Tree:
+    """Every regular file below `root`; none when there is no such directory (yet, or any more)."""
+    files: list[Found] = []
+    unlisted: list[str] = []
+
+    def visit(folder: int, prefix: str, depth: int) -> None:
+        deeper: list[tuple[str, str]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.isprintable() or "\\" in name:
+                    name = portable_path(name)
+                if entry.is_dir(follow_symlinks=False):
+                    deeper.append((entry.name, f"{prefix}{name}/"))
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):  # deleted since it was listed
+                        status = entry.stat(follow_symlinks=False)
+                        files.append(
+                            Found((status.st_dev, status.st_ino), prefix + name, status.st_size, status.st_mtime_ns)
+                        )
+        for name, below in deeper:
+            enter(name, folder, below, depth + 1)
+
+    def enter(path: str, parent: int | None, prefix: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            unlisted.append(prefix)
+            return
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if parent is not None else 0)
+        try:
+            folder = os.open(path, flags, dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError:
+            unlisted.append(prefix)
+            return
+        try:
+            visit(folder, prefix, depth)
+        except OSError:
+            unlisted.append(prefix)
+        finally:
+            os.close(folder)
+
+    enter(os.fspath(root), None, "", 0)
+    return Tree(files, tuple(unlisted))
+
+
+def disk_path(name: str) -> str:
+    """The path on disk that `portable_path` made this name of."""
+    if "\\" not in name:
+        return name
+    return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), name.encode()))
+
+
+def read_at(descriptor: int, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end`, fewer when the file ends before."""
+    pieces = []
+    while start < end and (piece := os.pread(descriptor, min(end - start, 1 << 30), start)):
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class Descriptors:
+    """Open files: the last used ones, and those that are deleted and not yet stored."""
+
+    def __init__(self, root: Path, limit: int) -> None:
+        self._root = os.fspath(root)
+        self._limit = limit
+        self._recent: OrderedDict[Identity, int] = OrderedDict()
+        self._held: dict[Identity, int] = {}
+
+    def get(self, identity: Identity, name: str) -> int:
+        """A descriptor of this very file; valid until the next call. Raises Vanished or OSError."""
+        if (known := self.known(identity)) is not None:
+            return known
+        descriptor = self._open(identity, name)
+        while len(self._recent) >= self._limit:
+            os.close(self._recent.popitem(last=False)[1])
+        self._recent[identity] = descriptor
+        return descriptor
+
+    def known(self, identity: Identity) -> int | None:
+        """The descriptor when the file is open already."""
+        if identity in self._held:
+            return self._held[identity]
+        if identity in self._recent:
+            self._recent.move_to_end(identity)
+            return self._recent[identity]
+        return None
+
+    @contextmanager
+    def borrowed(self, identity: Identity, name: str) -> Iterator[int]:
+        """A descriptor that stays valid inside the block, also in another thread."""
+        known = self.known(identity)
+        descriptor = os.dup(known) if known is not None else self._open(identity, name)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def hold(self, identity: Identity) -> bool:
+        """Keep a deleted file open until `close`; False when it was not open."""
+        if identity in self._recent:
+            self._held[identity] = self._recent.pop(identity)
+        return identity in self._held
+
+    def close(self, identity: Identity) -> None:
+        for among in (self._recent, self._held):
+            if identity in among:
+                os.close(among.pop(identity))
+
+    def close_all(self) -> None:
+        for identity in [*self._recent, *self._held]:
+            self.close(identity)
+
+    def _open(self, identity: Identity, name: str) -> int:
+        try:
+            descriptor = os.open(os.path.join(self._root, disk_path(name)), _OPEN)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: a link stands there now
+                raise Vanished(name) from error
+            raise
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) != identity or not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise Vanished(name)
+        return descriptor

@@ -1,0 +1,64 @@
+"""Asks the head which node has this pod's address, where Ray left no file that tells.
+
+The last resort, for Ray versions whose files we do not know: one small, filtered request, and not again within half a
+minute, so that a thousand nodes do not weigh on their head.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from urllib.parse import urlencode
+
+import msgspec
+
+from ray_history.collector.polling.dashboard_client import DEFAULT_PORT, Dashboard, DashboardError, dashboard_url
+
+journal = logging.getLogger(__name__)
+
+_INTERVAL = 30.0
+_TIMEOUT = 3.0
+
+
+class _Row(msgspec.Struct):
+    node_id: str = ""
+    state: str = ""
+
+
+class _Rows(msgspec.Struct):
+    result: list[_Row] = []
+
+
+class _Data(msgspec.Struct):
+    result: _Rows
+
+
+class _Answer(msgspec.Struct):
+    data: _Data
+
+
+class NodeLookup:
+    """Knows the head by `FQ_RAY_IP` and this node by `POD_IP`, as KubeRay sets them."""
+
+    def __init__(self, environ: Mapping[str, str], token: Callable[[], str | None]) -> None:
+        head, self._address = environ.get("FQ_RAY_IP", "").strip(), environ.get("POD_IP", "").strip()
+        port = environ.get("RAY_DASHBOARD_PORT", "").strip()
+        self._dashboard: Dashboard | None = None
+        if head and self._address:
+            self._dashboard = Dashboard(dashboard_url(head, int(port) if port.isdigit() else DEFAULT_PORT), token)
+        self._asked = float("-inf")
+
+    def __call__(self) -> str | None:
+        """The id of the living node with our address; None when nobody tells, or it is too early to ask again."""
+        if self._dashboard is None or time.monotonic() - self._asked < _INTERVAL:
+            return None
+        self._asked = time.monotonic()
+        condition = {"filter_keys": "node_ip", "filter_predicates": "=", "filter_values": self._address}
+        try:
+            answer = self._dashboard.get(f"/api/v0/nodes?{urlencode({'limit': 100, **condition})}", timeout=_TIMEOUT)
+            rows = msgspec.json.decode(answer.body, type=_Answer).data.result.result
+        except (DashboardError, msgspec.DecodeError) as error:
+            journal.debug("the head does not tell which node this is: %s", error)
+            return None
+        return next((row.node_id.lower() for row in rows if row.state == "ALIVE" and row.node_id), None)

@@ -1,0 +1,188 @@
+"""Asks the Ray Dashboard of this cluster, with its token, one bounded request at a time.
+
+    DashboardError
+    ├── Unreachable     no whole answer in time: not up yet, gone, or cut off in the middle
+    ├── Refused         401 or 403: the token is missing, wrong or not allowed
+    ├── BadStatus       an answer, but none with status 200
+    ├── TooLarge        the body is larger than the limit; nothing of it was kept
+    └── Misconfigured   the address or a token setting cannot be right; nothing was sent
+
+The token is looked up for every request, because Kubernetes renews projected tokens while we run. It never appears in
+a message. Answers are returned as they came: a collector does not look like a browser to Ray, so the values of
+`env_vars` are in them, and whoever serves them later has to redact.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ray_history import __version__
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Ten times what 10,000 workers with details weigh (580 bytes each): above it something is wrong, and a sidecar
+limited to 256 MiB would be killed by four such answers at once."""
+
+DEFAULT_PORT = 8265
+TOKEN_FILE = Path("/var/run/secrets/ray.io/serviceaccount/token")
+TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 (Ray takes it beside `Authorization`, which proxies like to consume)
+
+_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
+"""What Go's strconv.ParseBool takes for true: KubeRay's collector reads the same variable, and `yes` is not true."""
+_READ_BYTES = 256 * 1024
+
+
+class DashboardError(Exception):
+    """The dashboard gave no usable answer; the message says why in one line."""
+
+
+class Unreachable(DashboardError):
+    """No whole answer within the time."""
+
+
+class Refused(DashboardError):
+    """The dashboard does not accept the token, or wants one."""
+
+
+class BadStatus(DashboardError):
+    """The dashboard answered, but not with 200."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"answered with status {status}")
+        self.status = status
+
+
+class TooLarge(DashboardError):
+    """The body is larger than the limit."""
+
+
+class Misconfigured(DashboardError):
+    """An address or token setting cannot be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: always a 200, everything else is raised."""
+
+    status: int
+    body: bytes
+
+
+class Dashboard:
+    """The dashboard at one address; safe to use from several threads, each request has a connection of its own."""
+
+    def __init__(self, base_url: str, token: Callable[[], str | None], *, max_body: int = MAX_BODY_BYTES) -> None:
+        self.base_url = base_url.rstrip("/")
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise Misconfigured(
+                f"not the address of a dashboard: {_without_user(base_url)!r}; use http://host:{DEFAULT_PORT}"
+            )
+        self._host, self._port, self._prefix = parts.hostname, _port(parts.netloc, base_url), parts.path
+        self._connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._token = token
+        self._max_body = max_body
+
+    def get(self, url: str, *, timeout: float) -> Answer:
+        """The whole answer to `url` (path and query), or a DashboardError after at most about `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        headers = {"Accept": "*/*", "User-Agent": f"ray-history/{__version__}"}
+        token = self._token()
+        if token:
+            headers[TOKEN_HEADER] = f"Bearer {token}"
+        connection = self._connection(self._host, self._port, timeout=max(timeout, 0.001))
+        try:
+            connection.connect()
+            socket = connection.sock  # the response takes it away from the connection
+            connection.request("GET", self._prefix + url, headers=headers)
+            socket.settimeout(_left(deadline))
+            with connection.getresponse() as response:
+                _check_status(response.status)
+                return Answer(response.status, self._read(response, socket.settimeout, deadline))
+        except http.client.InvalidURL as error:
+            raise Misconfigured(f"not a path of the dashboard: {url!r}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"no answer from {self.base_url}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _read(self, response: http.client.HTTPResponse, set_timeout: Callable[[float], None], deadline: float) -> bytes:
+        announced = response.length
+        body = bytearray()
+        while len(body) <= self._max_body and (announced or 0) <= self._max_body:
+            set_timeout(_left(deadline))
+            chunk = response.read1(_READ_BYTES)
+            body += chunk
+            if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older ones after that
+                break
+        else:
+            raise TooLarge(f"the answer is larger than {self._max_body / 1024 / 1024:g} MiB")
+        if announced is not None and len(body) != announced:  # read1 takes a closed connection for the end
+            raise Unreachable(f"the answer from {self.base_url} was cut short")
+        return bytes(body)
+
+
+def ray_token(environ: Mapping[str, str], token_file: Path = TOKEN_FILE) -> str | None:
+    """The token for the dashboard as KubeRay's collector chooses it; None when the cluster asks for none."""
+    if environ.get("RAY_ENABLE_K8S_TOKEN_AUTH", "").strip() in _TRUE:
+        try:
+            token = token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misconfigured(f"RAY_ENABLE_K8S_TOKEN_AUTH is set, but {token_file} cannot be read: {error}") from None
+        return _usable(token, f"the token file {token_file}")
+    token = environ.get("RAY_AUTH_TOKEN", "").strip()
+    if token:
+        return _usable(token, "RAY_AUTH_TOKEN")
+    if environ.get("RAY_AUTH_MODE", "").strip().lower() == "token":
+        raise Misconfigured("RAY_AUTH_MODE is token, but neither RAY_AUTH_TOKEN nor RAY_ENABLE_K8S_TOKEN_AUTH is set")
+    return None
+
+
+def dashboard_url(address: str, port: int = DEFAULT_PORT) -> str:
+    """The base URL for a host as `FQ_RAY_IP` gives it: with or without scheme, port or a slash at the end."""
+    scheme, _, rest = address.strip().rpartition("://")
+    host, slash, path = rest.partition("/")
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"
+    if not host.rpartition("]")[2].count(":"):
+        host = f"{host}:{port}"
+    return f"{scheme or 'http'}://{host}{slash}{path}".rstrip("/")
+
+
+def _usable(token: str, source: str) -> str:
+    if not token:
+        raise Misconfigured(f"{source} is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:  # a line break would end the header
+        raise Misconfigured(f"{source} holds characters that no token has")
+    return token
+
+
+def _check_status(status: int) -> None:
+    if status in (401, 403):
+        raise Refused(
+            f"the dashboard refused the request with {status}: set RAY_AUTH_TOKEN, or RAY_ENABLE_K8S_TOKEN_AUTH=true"
+        )
+    if status != 200:
+        raise BadStatus(status)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+def _port(netloc: str, base_url: str) -> int | None:
+    try:
+        return urlsplit(f"//{netloc}").port
+    except ValueError:
+        raise Misconfigured(f"not a port in the address of the dashboard: {base_url!r}") from None
+
+
+def _without_user(url: str) -> str:
+    return url.rpartition("@")[2]

@@ -1,0 +1,106 @@
+"""Runs a collector as a process: listens, waits for SIGTERM or SIGINT, ends in time."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+
+import uvicorn
+
+from ray_history.archive.stores import Store
+
+from .collector import Collector
+from .node.lookup import NodeLookup
+from .polling.dashboard_client import Dashboard, DashboardError, ray_token
+from .settings import CollectorSettings, WrongSetting
+
+journal = logging.getLogger(__name__)
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+
+
+def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -> int:
+    """Collect until told to stop; returns the exit code."""
+
+    def token() -> str | None:
+        return ray_token(environ)
+
+    _give_memory_back()
+    told_to_stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told_to_stop.set())
+    listener = _listen(settings) if settings.events else None
+    try:
+        collector = Collector(settings, store, Dashboard(settings.dashboard, token), NodeLookup(environ, token))
+    except DashboardError as error:
+        raise WrongSetting(str(error)) from error
+    except OSError as error:
+        raise WrongSetting(f"cannot use {error.filename} ({error.strerror}): check --event-data-dir") from error
+    server = _serve(collector, listener) if listener else None
+    collector.start()
+    if listener:
+        host, port = listener.getsockname()[:2]
+        journal.info("taking events at http://%s:%d/v1/events for %s", host, port, settings.cluster.path)
+    told_to_stop.wait()
+    journal.info("told to stop; storing the last things within %g s", settings.shutdown_grace)
+    began = time.monotonic()
+    complete = collector.finish()
+    if server is not None:
+        server.should_exit = True
+    took = time.monotonic() - began
+    if complete:
+        journal.info("everything is stored, in %.1f s", took)
+    else:
+        journal.error("not everything could be stored in %.1f s; the rest waits in %s", took, settings.data_dir)
+    return 0
+
+
+def leave(code: int) -> None:
+    """End without waiting for threads that still hang on a store that does not answer."""
+    logging.shutdown()
+    os._exit(code)
+
+
+def _give_memory_back() -> None:
+    """Have glibc return large blocks when they are freed, instead of keeping an arena of them per thread.
+
+    Batches are a megabyte each and die at once: measured with four senders, this is 50 MiB instead of 115.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc only
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+
+
+def _listen(settings: CollectorSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=128)
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        raise WrongSetting(
+            f"cannot listen on {place} ({error.strerror}): check --events-host and --events-port"
+        ) from error
+
+
+def _serve(collector: Collector, listener: socket.socket) -> uvicorn.Server:
+    """The HTTP server in a thread of its own, so that nothing else delays an acknowledgement."""
+    config = uvicorn.Config(
+        collector.intake,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http="httptools",
+        loop="uvloop",
+        timeout_keep_alive=75,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+    threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="intake", daemon=True).start()
+    return server

@@ -1,0 +1,189 @@
+"""From the spool to event files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.catalog import read_catalog
+from ray_history.archive.errors import Unreachable
+from ray_history.archive.layout import Cluster
+from ray_history.archive.session_files import events_of, list_session
+from ray_history.archive.settings import MemorySettings
+from ray_history.archive.stores.cloud import CloudStore
+from ray_history.collector.destination import Destination
+from ray_history.collector.ingest.shipper import EventShipper
+from ray_history.collector.ingest.spool import Spool
+from ray_history.collector.ledger import Ledger
+from tests.collector.collector_process import SESSION, event
+from tests.support.captured import captured
+
+OWN = "f" * 56
+
+
+class FailingStore(CloudStore):
+    """The memory store, whose puts fail when told."""
+
+    def __init__(self) -> None:
+        super().__init__(MemorySettings(secrets.token_hex(8)))
+        self.puts_left: int | None = None
+
+    def put(self, key: str, data: bytes) -> None:
+        if self.puts_left is not None:
+            if self.puts_left == 0:
+                raise Unreachable("the store is away")
+            self.puts_left -= 1
+        super().put(key, data)
+
+
+class Surroundings:
+    """A collector that knows one session."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def own_node(self, session: str) -> str | None:
+        return OWN
+
+    def saw(self, session: str, node: str) -> None:
+        self.seen.append((session, node))
+
+    def current_session(self) -> str | None:
+        return SESSION
+
+
+class Desk:
+    """A shipper with everything around it, on a volume that outlives it."""
+
+    def __init__(self, folder: Path, store: FailingStore) -> None:
+        self.store = store
+        self.surroundings = Surroundings()
+        self.spool = Spool(folder / "spool")
+        self.ledger = Ledger(folder / "ledger.json")
+        destination = Destination(store, Cluster("n", "c"))
+        self.shipper = EventShipper(self.spool, destination, self.ledger, self.surroundings)
+
+    def ship(self, *bodies: bytes) -> int:
+        self.spool.append(bodies)
+        self.spool.seal()
+        return self.shipper.ship_all()
+
+    def stored(self) -> Counter[bytes]:
+        for session, _ in self.surroundings.seen:
+            self.store.put(f"cluster-metadata/raycluster/n_c/{session}", b"")
+        found: Counter[bytes] = Counter()
+        for entry in read_catalog(self.store).sessions:
+            found.update(events_of(self.store, list_session(self.store, entry), []))
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path, FailingStore())
+    yield desk
+    desk.spool.close()
+
+
+def test_a_real_session_is_filed_by_node_and_job_without_changing_a_byte(desk: Desk) -> None:
+    capture = captured()
+    for events in capture.events.values():
+        for start in range(0, len(events), 700):
+            desk.spool.append([b"[" + b",".join(events[start : start + 700]) + b"]"])
+    desk.spool.seal()
+    desk.shipper.ship_all()
+    assert desk.stored() == Counter(raw for events in capture.events.values() for raw in events)
+    (entry,) = read_catalog(desk.store).sessions
+    files = list_session(desk.store, entry)
+    for file in files.event_files:
+        jobs = {json.loads(raw).get("taskLifecycleEvent", {}).get("jobId") for raw in read(desk, file.stored.key)}
+        assert len(jobs - {None}) <= 1
+        assert file.stored.key.endswith(".jsonl.gz")
+    assert desk.ledger.session(capture.session).events.stored == capture.event_count
+    assert desk.spool.pending.bodies == 0
+
+
+def read(desk: Desk, key: str) -> list[bytes]:
+    return gzip.decompress(desk.store.get(key)).splitlines()
+
+
+def test_shipping_again_after_a_crash_writes_the_same_objects_and_counts_once(tmp_path: Path) -> None:
+    store = FailingStore()
+    desk = Desk(tmp_path, store)
+    store.puts_left = 1
+    bodies = [json.dumps([event(f"{n}", job=job) for n in range(5)]).encode() for job in ("AQAAAA==", "AgAAAA==")]
+    with pytest.raises(Unreachable):
+        desk.ship(*bodies)
+    before = {found.key: store.get(found.key) for found in store.list()}
+    assert len(before) == 1
+    desk.spool.close()
+
+    store.puts_left = None
+    desk = Desk(tmp_path, store)
+    assert desk.shipper.ship_all() == 1
+    after = {found.key: store.get(found.key) for found in store.list()}
+    assert before.items() <= after.items()
+    assert len(after) == 2
+    assert desk.ledger.session(SESSION).events.stored == 10
+    desk.spool.close()
+
+
+def test_a_segment_that_was_counted_but_not_removed_is_not_counted_again(tmp_path: Path) -> None:
+    store = FailingStore()
+    desk = Desk(tmp_path, store)
+    removed = desk.spool.remove
+    desk.spool.remove = lambda _: None  # type: ignore[method-assign] # the process dies here
+    desk.ship(json.dumps([event("1")]).encode())
+    desk.spool.remove = removed  # type: ignore[method-assign]
+    desk.spool.close()
+    desk = Desk(tmp_path, store)
+    assert desk.shipper.ship_all() == 1
+    assert desk.ledger.session(SESSION).events.stored == 1
+    desk.spool.close()
+
+
+def test_a_spool_that_somebody_deleted_does_not_make_new_events_look_counted(tmp_path: Path) -> None:
+    store = FailingStore()
+    desk = Desk(tmp_path, store)
+    for number in range(3):
+        desk.ship(json.dumps([event(str(number))]).encode())
+    desk.spool.close()
+    for path in (tmp_path / "spool").iterdir():
+        path.unlink()
+    desk = Desk(tmp_path, store)
+    desk.ship(json.dumps([event("new")]).encode())
+    assert any(b'"new"' in raw for raw in desk.stored())
+    desk.spool.close()
+
+
+def test_what_cannot_be_filed_is_kept_and_counted(desk: Desk) -> None:
+    nameless = json.dumps({"eventId": "x"}).encode()
+    desk.ship(b"no json", b"[" + nameless + b"," + json.dumps(event("1")).encode() + b"]")
+    (key,) = [found.key for found in desk.store.list("history-quarantine")]
+    assert read(desk, key) == [b"no json", nameless]
+    account = desk.ledger.session(SESSION).events
+    assert (account.received, account.stored, account.quarantined) == (3, 1, 2)
+
+
+def test_an_event_that_does_not_name_its_node_is_filed_under_this_one(desk: Desk) -> None:
+    desk.ship(json.dumps([{**event("1"), "nodeId": ""}]).encode())
+    assert any(f"/{OWN}/" in found.key for found in desk.store.list("cluster-history"))
+
+
+def test_sessions_in_one_batch_are_told_apart(desk: Desk) -> None:
+    other = "session_2026-11-16_20-00-55_739110_9771"
+    desk.ship(json.dumps([event("1"), event("2", session=other)]).encode())
+    assert desk.ledger.session(SESSION).events.stored == 1
+    assert desk.ledger.session(other).events.stored == 1
+    assert {session for session, _ in desk.surroundings.seen} == {SESSION, other}
+
+
+def test_a_damaged_ledger_is_set_aside_and_told(tmp_path: Path) -> None:
+    (tmp_path / "ledger.json").write_text("{damaged")
+    assert Ledger(tmp_path / "ledger.json").book.sessions == {}
+    assert len(list(tmp_path.glob("ledger.damaged-*"))) == 1

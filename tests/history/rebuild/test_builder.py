@@ -1,0 +1,173 @@
+"""How tables are built, apart from what they hold."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ray_history.history.engine import Engine, Limits
+from ray_history.history.read.tables import READING_FAILED
+from ray_history.history.rebuild.builder import Builder
+from ray_history.history.rebuild.event_lines import EventLines
+from tests.history.rebuilt import lifecycle, node, rebuild, task, task_id
+
+
+def modesty() -> set[int]:
+    """How nice the threads of this process are."""
+    return {int(path.read_text().rpartition(")")[2].split()[16]) for path in Path("/proc/self/task").glob("*/stat")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has threads that are nicer than others")
+def test_threads_that_build_give_way_to_all_others(tmp_path: Path) -> None:
+    mine = os.nice(0)
+    with Builder(tmp_path, Limits()):
+        assert modesty() == {mine, mine + 5}
+    assert os.nice(0) == mine
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_disk_that_is_full_is_the_systems_error_whoever_writes(tmp_path: Path) -> None:
+    with Builder(tmp_path, Limits()) as builder:
+        (tmp_path / "nodes.parquet").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left") as raised:
+            builder.finish()
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:
+    events = [task(task_id(number)) for number in range(5)] + [lifecycle(task_id(1), ("RUNNING", 1))]
+    built = rebuild(tmp_path, [*events, task(task_id(9), callSite="x" * 5_000_000)], cuts=[3])
+    assert (built.counts.events, built.counts.dropped) == (7, 0)
+    assert [len(row["call_site"] or "") for row in built.rows("tasks") if row["task_id"] == task_id(9)] == [5_000_000]
+
+
+def test_events_of_any_shape_are_merged_within_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty times as much as in a usual event, and all of it is in the table: too much to be merged at once."""
+    parts: list[Path] = []
+    in_parts = Engine.in_parts
+
+    def noted(engine: Engine, *how: Any) -> list[Path]:
+        files = in_parts(engine, *how)
+        parts.extend(files)
+        return files
+
+    monkeypatch.setattr(Engine, "in_parts", noted)
+    environment = json.dumps({"env_vars": {f"NAME_{number}": "x" * 200 for number in range(100)}})
+    tasks = [task_id(number) for number in range(6000)]
+    defined = (task(name, serializedRuntimeEnv=environment) for name in tasks)
+    built = rebuild(tmp_path, [*defined, *(lifecycle(name, ("RUNNING", 1)) for name in tasks)], memory=192 << 20)
+    assert {part.stem.rpartition("-")[2] for part in parts} - {"1"}, "nothing was too much"
+    assert built.counts.events == 12000
+    assert built.columns("tasks", "count(*), count(distinct task_id), min(length(runtime_env)), min(state)") == [
+        (6000, 6000, len(environment), "RUNNING")
+    ]
+
+
+def test_what_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [
+        event for number in range(50) for event in (task(task_id(number)), lifecycle(task_id(number), ("RUNNING", 1)))
+    ]
+    later = [lifecycle(task_id(number), ("FINISHED", 2)) for number in range(0, 60, 3)]
+    apart = [*first, *later, lifecycle(task_id(3), ("FAILED", 3), attempt=1)]
+    whole = rebuild(tmp_path, apart, cuts=[40, 90])
+    base = rebuild(tmp_path, first)
+    in_parts = Engine.in_parts
+
+    def scarce(engine: Engine, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
+        def fails_at_first(which: str, file: Path) -> None:
+            if which == "true":
+                raise duckdb.OutOfMemoryException("as if all were too much at once")
+            write(which, file)
+
+        return in_parts(engine, stem, key, fails_at_first)
+
+    run = Engine.run
+
+    def without_memory(engine: Engine, sql: str, *where: Any) -> list[tuple[Any, ...]]:
+        if sql.startswith("create table only_segment") or (sql.startswith("copy (") and "with part as" in sql):
+            raise duckdb.OutOfMemoryException("as if it were too much for a table, and for all in one query, too")
+        return run(engine, sql, *where)
+
+    assert rebuild(tmp_path, apart).everything() == whole.everything()
+    monkeypatch.setattr(Engine, "run", without_memory)
+    monkeypatch.setattr(Engine, "in_parts", scarce)
+    assert rebuild(tmp_path, apart).everything() == whole.everything()
+    assert rebuild(tmp_path, apart, cuts=[40, 90]).everything() == whole.everything()
+    assert rebuild(tmp_path, apart[100:], base=base).everything() == whole.everything()
+
+
+def test_while_a_segment_is_late_the_next_is_merged_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside, go_on = Engine.aside, threading.Event()
+
+    def hold(engine: Engine, work: Callable[..., Any], *arguments: object) -> Future[Any]:
+        if getattr(work, "__name__", "") == "_merge_into_files":
+            return aside(engine, lambda: (go_on.wait(60), work(*arguments)))
+        return aside(engine, work, *arguments)
+
+    monkeypatch.setattr(Engine, "aside", hold)
+    merged_by: list[str] = []
+    in_parts = Engine.in_parts
+
+    def noted(*arguments: Any) -> list[Path]:
+        merged_by.append(threading.current_thread().name.split("_")[0])
+        go_on.set()
+        return in_parts(*arguments)
+
+    monkeypatch.setattr(Engine, "in_parts", noted)
+    batches = [EventLines(tmp_path / f"batch-{number}") for number in range(3)]
+    for number, batch in enumerate(batches):
+        with batch.written():
+            batch.add(json.dumps(task(task_id(number))).encode())
+    with Builder(tmp_path / "tables", Limits()) as builder:
+        builder.add(batches[0])
+        builder.merge()
+        threading.Timer(0.3, go_on.set).start()
+        builder.merge()  # nothing was read since
+        go_on.clear()
+        builder.add(batches[1])
+        builder.merge()
+        builder.add(batches[2])
+        builder.merge()
+        builder.finish()
+        assert builder.row_counts()["tasks"] == 3
+    assert merged_by[:3] == ["build", "read", "build"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "heavier"),
+    [
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT"}'], 5),
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT", "taskLifecycleEvent": {"taskId": "%s"}}' % (b"x" * 900)], 1),
+        ([b'{"eventType": "TASK_LIFECYCLE_EVENT", "taskLifecycleEvent": {"taskId": "%s"}}' % (b"x" * 90000)], 1.9),
+    ],
+    ids=["tiny", "ordinary", "fat"],
+)
+def test_what_events_take_in_memory_is_known_before_they_are_read(
+    tmp_path: Path, lines: list[bytes], heavier: float
+) -> None:
+    batch = EventLines(tmp_path / "batch")
+    with batch.written():
+        batch.add(b"\n".join(lines * 100))
+    stored = sum(file.stat().st_size for file in batch.files.values())
+    assert heavier <= batch.load / stored < heavier * 3
+
+
+def test_a_column_whose_name_is_no_text_any_more_cannot_be_read_and_is_doubted(tmp_path: Path) -> None:
+    built = rebuild(tmp_path, [node()])
+    file = built.directory / "nodes.parquet"
+    file.write_bytes(file.read_bytes().replace(b"hostname", b"\xe8ostname"))  # one bit
+    with pytest.raises(READING_FAILED):
+        built.tables.rows(f"select hostname from {built.tables.source('nodes')}")
+    assert built.tables.is_doubtful

@@ -1,0 +1,367 @@
+"""`ray-history inject`: the collector in a user's own YAML."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ray_history.inject.inject import CONTAINER, CannotInject, Sidecar, inject
+from tests.deploy.command_lines import collector_settings, environment
+from tests.deploy.documents import Document, containers, documents, pods, validate
+
+GOLDEN = Path(__file__).parent / "golden"
+S3 = Sidecar(image="ray-history:0.1.0", storage="s3://history")
+
+HEAD = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata:
+  name: demo
+spec:
+  headGroupSpec:
+    rayStartParams: {}
+    template:
+      spec:
+        containers:
+        - name: ray-head
+          image: rayproject/ray:2.58.1
+"""
+
+
+def collectors(text: str) -> list[Document]:
+    return [each for document in documents(text) for each in containers(document) if each["name"] == CONTAINER]
+
+
+def variables(container: Document) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
+
+
+@pytest.mark.parametrize("case", sorted(GOLDEN.glob("*.in.yaml")), ids=lambda path: path.name.split(".")[0])
+def test_golden_cases(case: Path) -> None:
+    """To write them anew: `ray-history inject -f X.in.yaml --storage s3://history > X.out.yaml`."""
+    made = inject(case.read_text(), S3)
+    assert made == Path(str(case).replace(".in.", ".out.")).read_text()
+    for document in documents(made):
+        validate(document)
+
+
+@pytest.mark.parametrize("case", sorted(GOLDEN.glob("*.in.yaml")), ids=lambda path: path.name.split(".")[0])
+def test_adding_twice_is_adding_once(case: Path) -> None:
+    once = inject(case.read_text(), S3)
+    assert inject(once, S3) == once
+
+
+@pytest.mark.parametrize("case", sorted(GOLDEN.glob("*.in.yaml")), ids=lambda path: path.name.split(".")[0])
+def test_every_line_of_the_user_is_kept_in_order(case: Path) -> None:
+    """Comments, quotes and blank lines included."""
+    made = iter(inject(case.read_text(), S3).splitlines())
+    lost = [line for line in case.read_text().splitlines() if not any(line == other for other in made)]
+    assert lost == []
+
+
+def test_headings_stay_above_what_they_head() -> None:
+    text = HEAD + "  # ---- the workers ----\n  workerGroupSpecs: []\n"
+    assert "  # ---- the workers ----\n  workerGroupSpecs: []\n" in inject(text, S3)
+
+
+def test_what_changed_is_brought_up_to_date() -> None:
+    again = inject(
+        inject(HEAD, S3), Sidecar(image="ray-history:9", storage="gs://other", env=(("PUSH_INTERVAL", "5s"),))
+    )
+    (container,) = collectors(again)
+    assert container["image"] == "ray-history:9"
+    assert variables(container)["RAY_HISTORY_STORAGE"] == "gs://other"
+    assert variables(container)["PUSH_INTERVAL"] == "5s"
+
+
+def test_what_the_user_set_on_the_collector_stays() -> None:
+    once = inject(HEAD, S3).replace("memory: 256Mi", "memory: 1Gi")
+    (container,) = collectors(inject(once, S3))
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+
+
+def test_a_volume_that_is_already_there_is_shared() -> None:
+    text = HEAD + (
+        "          volumeMounts:\n          - name: logs\n            mountPath: /tmp/ray\n            subPath: a\n"
+        "        volumes:\n        - name: logs\n          emptyDir: {}\n"
+    )
+    (pod,) = pods(documents(inject(text, S3))[0])
+    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["logs"]
+    assert pod["spec"]["containers"][1]["volumeMounts"] == [{"name": "logs", "mountPath": "/tmp/ray", "subPath": "a"}]
+
+
+def test_rays_own_directory_is_followed() -> None:
+    text = HEAD.replace("rayStartParams: {}", "rayStartParams: {temp-dir: /data/ray}")
+    (container,) = collectors(inject(text, S3))
+    assert variables(container)["RAY_TMP_ROOT"] == "/data/ray"
+    assert container["volumeMounts"][0]["mountPath"] == "/data/ray"
+
+
+def test_the_collector_runs_as_rays_user() -> None:
+    text = HEAD.replace("        containers:", "        securityContext: {runAsUser: 5000}\n        containers:")
+    (container,) = collectors(inject(text, S3))
+    assert container["securityContext"]["runAsUser"] == 5000
+
+
+def test_an_archive_in_a_directory_is_mounted() -> None:
+    (document,) = documents(inject(HEAD, Sidecar(image="i", storage="file:///archive", claim="shared")))
+    (pod,) = pods(document)
+    assert {"name": "ray-history-archive", "persistentVolumeClaim": {"claimName": "shared"}} in pod["spec"]["volumes"]
+    assert {"name": "ray-history-archive", "mountPath": "/archive"} in pod["spec"]["containers"][1]["volumeMounts"]
+    validate(document)
+
+
+def test_a_choice_of_event_types_is_the_users(caplog: pytest.LogCaptureFixture) -> None:
+    text = HEAD + (
+        "          env:\n"
+        "          - {name: RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES, value: TASK_LIFECYCLE_EVENT}\n"
+        "          - {name: RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR, value: 'http://other'}\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        (document,) = documents(inject(text, S3))
+    ray = variables(next(containers(document)))
+    assert ray["RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES"] == "TASK_LIFECYCLE_EVENT"
+    assert ray["RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR"] == "http://127.0.0.1:8084/v1/events"
+    assert "was 'http://other'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("{mode: disabled}", {}),
+        (
+            "{mode: token}",
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": {"secretKeyRef": {"name": "demo", "key": "auth_token"}}},
+        ),
+        (
+            "{secretName: mine}",
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": {"secretKeyRef": {"name": "mine", "key": "auth_token"}}},
+        ),
+        (
+            "{mode: token, enableK8sTokenAuth: true}",
+            {"RAY_AUTH_MODE": "token", "RAY_ENABLE_K8S_TOKEN_AUTH": "true"},
+        ),
+    ],
+)
+def test_the_collector_gets_rays_token_as_ray_does(options: str, expected: dict[str, Any]) -> None:
+    text = HEAD.replace("  headGroupSpec:", f"  authOptions: {options}\n  headGroupSpec:")
+    (document,) = documents(inject(text, S3))
+    (container,) = collectors(inject(text, S3))
+    assert {name: value for name, value in variables(container).items() if "AUTH" in name} == expected
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert ("/var/run/secrets/ray.io/serviceaccount" in mounted) == ("RAY_ENABLE_K8S_TOKEN_AUTH" in expected)
+    validate(document)
+
+
+def test_all_resources_of_a_list_are_found() -> None:
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(HEAD), yaml.safe_load(HEAD)]})
+    (document,) = documents(inject(text, S3))
+    assert [len(list(containers(item))) for item in document["items"]] == [2, 2]
+
+
+def test_a_job_on_another_cluster_is_left_alone() -> None:
+    text = (
+        "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: j}\nspec:\n  clusterSelector: {ray.io/cluster: demo}\n"
+    )
+    assert inject(text, S3) == text
+
+
+def test_a_cron_job_is_known() -> None:
+    cluster = yaml.safe_load(HEAD)["spec"]
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"entrypoint": "python x.py", "rayClusterSpec": cluster}}
+    text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": {"name": "n"}, "spec": spec})
+    (container,) = collectors(inject(text, S3))
+    assert "OWNER_NAME" not in variables(container)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x00", exclude_categories=["Cc", "Cs"])))
+@example("on")
+@example("NO")
+@example("0644")
+@example("1e3")
+@example("a: b # c")
+@example("line\nline")
+def test_variables_arrive_as_they_were_given(value: str) -> None:
+    (container,) = collectors(inject(HEAD, Sidecar(image="i", storage="s3://b", env=(("GIVEN", value),))))
+    assert variables(container)["GIVEN"] == value
+
+
+COLLECTOR = "        - name: collector\n          image: old\n          command: [/usr/local/bin/collector]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "holds no RayCluster"),
+        ("kind: Pod\napiVersion: v1\n", "holds no RayCluster"),
+        ("a: [", "is no YAML"),
+        ("a: 1\na: 2\n", "is no YAML"),
+        (HEAD + COLLECTOR, "has a collector, 'collector'"),
+        (HEAD.replace("  headGroupSpec:", "  historyServerOptions: {}\n  headGroupSpec:"), "the operator adds"),
+        (HEAD.replace("        containers:", "        nothing:"), "has no containers"),
+        (HEAD.replace("        - name: ray-head\n          image: rayproject/ray:2.58.1", "        - x"), "is no list"),
+        (HEAD + "          env: {A: b}\n", "env is no list of mappings"),
+        (HEAD.replace("spec:\n  head", "spec:\n  tail"), "has no headGroupSpec"),
+        (HEAD.replace("kind: RayCluster", "kind: RayService"), "has no rayClusterConfig"),
+        (
+            HEAD.replace("containers:", "containers: &all")
+            + "  workerGroupSpecs:\n  - groupName: w\n    template: {spec: {containers: *all}}\n",
+            "shares its containers",
+        ),
+        (
+            HEAD.replace("kind: RayCluster", "kind: RayJob")
+            .replace("spec:\n  head", "spec:\n  rayClusterSpec:\n    authOptions: {mode: token}\n  head")
+            .replace("  headGroupSpec", "    headGroupSpec: {a: b}\n  x"),
+            "set authOptions.secretName",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(text: str, told: str) -> None:
+    with pytest.raises(CannotInject, match=re.escape(told)):
+        inject(text, S3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "say where the archive is"),
+        ({"storage": "file:///archive"}, "go together"),
+        ({"storage": "s3://b", "claim": "c"}, "go together"),
+    ],
+)
+def test_a_collector_without_an_archive_is_refused(wrong: dict[str, str], told: str) -> None:
+    with pytest.raises(CannotInject, match=told):
+        Sidecar(image="i", **wrong)
+
+
+# Any cluster that a user may have written.
+
+words = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
+comment = st.sampled_from(["", "# why\n", "\n# a heading\n", "\n"])
+
+
+@st.composite
+def pod_templates(draw: st.DrawFn) -> Document:
+    ray: Document = {"name": "ray", "image": draw(words)}
+    volumes = draw(st.lists(words, unique=True, max_size=2))
+    if draw(st.booleans()):
+        ray["env"] = [{"name": name.upper(), "value": draw(words)} for name in draw(st.lists(words, unique=True))]
+    if volumes:
+        ray["volumeMounts"] = [{"name": name, "mountPath": f"/mnt/{name}"} for name in volumes]
+        if draw(st.booleans()):
+            ray["volumeMounts"][0]["mountPath"] = draw(st.sampled_from(["/tmp", "/tmp/ray"]))
+    others = [{"name": f"x{name}", "image": name} for name in draw(st.lists(words, unique=True, max_size=2))]
+    spec: Document = {"containers": [ray, *others]}
+    if volumes:
+        spec["volumes"] = [{"name": name, "emptyDir": {}} for name in volumes]
+    return {"spec": dict(draw(st.permutations(list(spec.items()))))}
+
+
+@st.composite
+def resources(draw: st.DrawFn) -> Document:
+    worker = {"replicas": 1, "minReplicas": 0, "maxReplicas": 3, "rayStartParams": {}}
+    cluster: Document = {
+        "rayVersion": "2.58.1",
+        "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": draw(pod_templates())},  # noqa: S104
+        "workerGroupSpecs": [
+            {"groupName": name, **worker, "template": draw(pod_templates())}
+            for name in draw(st.lists(words, unique=True, max_size=3))
+        ],
+    }
+    kind = draw(st.sampled_from(["RayCluster", "RayJob", "RayService"]))
+    spec = {
+        "RayCluster": cluster,
+        "RayJob": {"entrypoint": "python x.py", "rayClusterSpec": cluster},
+        "RayService": {"serveConfigV2": "applications: [{name: a}]", "rayClusterConfig": cluster},
+    }[kind]
+    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": draw(words)}, "spec": spec}
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """YAML of one to three resources, with comments strewn between its lines."""
+    pieces = []
+    for resource in draw(st.lists(resources(), min_size=1, max_size=2)):
+        lines = yaml.safe_dump(resource, sort_keys=False).splitlines(keepends=True)
+        pieces.append("".join(draw(comment) + line for line in lines))
+    return "---\n".join(pieces)
+
+
+@settings(deadline=None, max_examples=20)
+@given(texts())
+def test_any_cluster_gets_valid_collectors(text: str) -> None:
+    once = inject(text, S3)
+    assert inject(once, S3) == once
+    assert re.findall(r"#.*", once) == re.findall(r"#.*", text)
+    for before, after in zip(documents(text), documents(once), strict=True):
+        validate(after)
+        for pod, pod_before in zip(pods(after), pods(before), strict=True):
+            names = [container["name"] for container in pod["spec"]["containers"]]
+            assert names == [*(each["name"] for each in pod_before["spec"]["containers"]), CONTAINER]
+            collector = pod["spec"]["containers"][-1]
+            collector_settings(collector, environment(collector, {}))
+            _keeps(pod_before, pod)
+
+
+def _keeps(before: Any, after: Any) -> None:
+    """All that was there is there, unchanged."""
+    if isinstance(before, dict):
+        for key, value in before.items():
+            _keeps(value, after[key])
+    elif isinstance(before, list):
+        for value, other in zip(before, after, strict=False):
+            _keeps(value, other)
+    else:
+        assert before == after
+
+
+# As a command.
+
+
+def run(*arguments: str, text: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from ray_history.cli import main; main()", "inject", *arguments]
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return subprocess.run(command, env=env, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_it_reads_standard_input_and_prints() -> None:
+    done = run("-f", "-", "--storage", "s3://history", text=HEAD)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == inject(HEAD, S3)
+
+
+def test_it_takes_keys_from_a_secret_and_variables_from_the_command_line() -> None:
+    done = run("-f", "-", "--env-from", "secret/keys", "--env", "S3_ENDPOINT=http://a:1/?x=y", text=HEAD)
+    (container,) = collectors(done.stdout)
+    assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert variables(container)["S3_ENDPOINT"] == "http://a:1/?x=y"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-f", "/nonexistent.yaml", "--storage", "s3://b"],
+        ["-f", "-"],
+        ["-f", "-", "--storage", "http://b"],
+        ["-f", "-", "--storage", "s3://b", "--env", "novalue"],
+        ["-f", "-", "--storage", "s3://b", "--env-from", "pod/x"],
+        ["-f", "-", "--storage", "s3://b", "--events-port", "80"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str]) -> None:
+    done = run(*arguments, text=HEAD)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr

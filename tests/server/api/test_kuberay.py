@@ -1,0 +1,180 @@
+"""Which session a request is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
+
+SESSION = captured().session
+OLD = SESSION.replace("2026-11-15", "2026-11-14")
+S = f"/s/default/demo/{SESSION}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("addressing")
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    write_archive(store, Generation.C, Cluster("team", "nightly-x7", "rayjob", "nightly"))
+    with served(store, folder / "cache") as running:
+        yield running
+
+
+def cookies(server: Served, path: str) -> dict[str, str]:
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    response.read()
+    found = [value.split(";")[0] for name, value in response.getheaders() if name.lower() == "set-cookie"]
+    connection.close()
+    return {"Cookie": "; ".join(found)}
+
+
+def test_a_session_is_found_by_its_path(server: Served) -> None:
+    assert server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 2
+
+
+def test_latest_is_the_newest_session(server: Served) -> None:
+    assert server.get("/s/default/demo/latest/_status").json["session"] == SESSION
+
+
+def test_an_unknown_session_is_not_found_and_says_where_to_look(server: Served) -> None:
+    answer = server.get("/s/default/nobody/latest/api/v0/tasks")
+    assert answer.status == 404
+    assert "/clusters lists" in answer.json["msg"]
+
+
+def test_the_page_of_a_session_ends_in_a_slash_because_its_addresses_are_relative(server: Served) -> None:
+    answer = server.get(f"{S}?dashboard=x")
+    assert answer.status == 307
+    assert answer.headers["location"].endswith(f"{S}/?dashboard=x")
+
+
+def test_clusters_are_listed_as_kuberay_does(server: Served) -> None:
+    rows = server.get("/clusters").json
+    assert {
+        "name": "demo",
+        "namespace": "default",
+        "sessionName": SESSION,
+        "createTime": "2026-11-15T20:55:36Z",
+        "createTimeStamp": 1794776136,
+    } in rows
+    (owned,) = [row for row in rows if row["namespace"] == "team"]
+    assert (owned["ownerKind"].lower(), owned["ownerName"]) == ("rayjob", "nightly")
+    assert server.get("/clusters/").json == rows
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/enter_cluster/default/demo/{SESSION}",
+        "/enter_cluster/default/demo/latest",
+        "/enter_cluster/default/raycluster/demo",
+        f"/enter_cluster/default/RayCluster/demo/{SESSION}",
+        "/enter_cluster/team/rayjob/nightly",
+        "/enter_cluster/team/rayjob/nightly/latest",
+    ],
+)
+def test_a_browser_enters_a_session_in_all_of_kuberays_ways(server: Served, path: str) -> None:
+    answer = server.get(path)
+    assert answer.json["result"] == "success"
+    assert answer.json["session"] == SESSION
+    entered = cookies(server, path)
+    assert {part.split("=")[0] for part in entered["Cookie"].split("; ")} == {
+        "cluster_name",
+        "cluster_namespace",
+        "session_name",
+        "owner_kind",
+        "owner_name",
+    }
+    assert server.get("/api/v0/nodes", entered).json["data"]["result"]["total"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/enter_cluster/default/demo/live", 404),
+        ("/enter_cluster/default/demo/session_2020-01-01_00-00-00_0_0", 404),
+        ("/enter_cluster/default/raycluster/nobody", 404),
+        ("/enter_cluster/default", 400),
+        ("/enter_cluster/default/rayzebra/demo/latest", 400),
+        ("/enter_cluster/a/b/c/d/e", 400),
+    ],
+)
+def test_what_cannot_be_entered_is_refused_with_a_hint(server: Served, path: str, status: int) -> None:
+    answer = server.get(path)
+    assert answer.status == status
+    assert answer.json["result"] is False
+    assert answer.json["msg"]
+
+
+def test_without_cookies_the_missing_one_is_named(server: Served) -> None:
+    assert "Cluster Cookie not found" in server.get("/nodes").json["msg"]
+    answer = server.get("/api/v0/tasks", {"Cookie": "cluster_name=demo"})
+    assert answer.status == 400
+    assert "RayCluster Session Name Cookie not found" in answer.json["msg"]
+
+
+def test_cookies_are_renewed_with_every_answer(server: Served) -> None:
+    entered = cookies(server, "/enter_cluster/default/demo/latest")
+    again = server.get("/api/v0/nodes", entered)
+    assert "max-age=600" in again.headers["set-cookie"].lower()
+
+
+def test_the_dashboards_page_and_files_are_served(server: Served) -> None:
+    page = server.get(f"{S}/")
+    assert page.status == 200
+    assert page.headers["cache-control"] == "no-store"
+    name = page.body.decode().split('src="./')[1].split('"')[0]
+    script = server.get(f"{S}/{name}")
+    assert script.status == 200
+    assert "immutable" in script.headers["cache-control"]
+    assert script.headers["content-type"].startswith(("text/javascript", "application/javascript"))
+
+
+def test_a_dashboard_version_that_is_not_there_is_refused_with_those_that_are(server: Served) -> None:
+    answer = server.get(f"{S}/?dashboard=1.0")
+    assert answer.status == 404
+    assert "there are" in answer.json["msg"]
+
+
+def test_an_unknown_api_path_is_not_a_404_which_rays_proxy_would_answer_itself(server: Served) -> None:
+    assert server.get(f"{S}/api/nothing").status == 501
+
+
+def test_health_needs_no_session(server: Served) -> None:
+    assert [server.get(path).body for path in ("/livez", "/readz", "/healthz")] == [b"ok"] * 3
+
+
+def test_frontends_are_chosen_by_the_nearest_version(tmp_path: Path) -> None:
+    from ray_history.server.dashboard.builds import Frontends
+
+    for version in ("2.49.0", "2.55.1", "2.58.0"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "index.html").write_text(version)
+    found = Frontends([tmp_path])
+    del found.builds[found.versions[0]]  # the installed one, which is newer
+    assert found.versions == ["2.58.0", "2.55.1", "2.49.0"]
+
+    def chosen(version: str | None) -> str:
+        build = found.nearest(version)
+        assert build is not None
+        return build.version
+
+    assert [chosen(version) for version in ("2.55.1", "2.50.0", "2.60.0", "2.40.0", None)] == [
+        "2.55.1",
+        "2.55.1",
+        "2.58.0",
+        "2.49.0",
+        "2.58.0",
+    ]

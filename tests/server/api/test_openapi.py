@@ -1,0 +1,91 @@
+"""The published description is true: every answer to a question made from it looks as it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.history.read.json_rows import COLUMNS
+from ray_history.server.api.openapi import document
+from ray_history.server.app import HANDLERS
+from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
+
+S = f"/s/default/demo/{captured().session}"
+HEAD = max(captured().events, key=lambda node: len(captured().events[node]))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("openapi")
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    for file in (folder / "archive").rglob("*"):
+        os.utime(file, (1e9, 1e9))  # long ago: nothing is followed
+    with served(store, folder / "cache") as running:
+        running.get(f"{S}/api/v0/nodes")
+        yield running
+
+
+def known(server: Served) -> dict[str, list[str]]:
+    """What there is in this session, by the name of the parameter that takes it."""
+    tasks = server.get(f"{S}/api/v0/tasks?limit=10000&detail=1").rows
+    logged = [row["task_id"] for row in tasks if row["task_log_info"]]
+    return {
+        "node_id": list(captured().events),
+        "node_ip": [row["node_ip"] for row in server.get(f"{S}/api/v0/nodes").rows],
+        "actor_id": [row["actor_id"] for row in server.get(f"{S}/api/v0/actors").rows][:5],
+        "task_id": logged[:5],
+        "job_id": sorted({row["job_id"] for row in tasks})[:5],
+        "job_or_submission_id": ["fx-core", "fx-env", "04000000"],
+        "submission_id": ["fx-core", "fx-env"],
+        "filename": ["raylet.out", "gcs_server.out"],
+        "name": ["raylet.out", "events", ""],
+        "sort": ["state", "job_id", "node_id"],
+    }
+
+
+def test_everything_is_described_with_its_parameters_and_the_shape_of_its_answer() -> None:
+    described = document(HANDLERS.items(), "/")
+    paths = described["paths"]
+    assert {path.replace(":path}", "}") for path in HANDLERS} < paths.keys()
+    assert {"/_status", "/_session", "/api/authentication_mode"} < paths.keys()
+    for path, methods in paths.items():
+        assert re.search(r"\w \w", methods["get"]["summary"]), path
+    for path in ("/api/v0/logs", "/api/v0/logs/{media_type}", "/api/v0/tasks/summarize"):
+        assert "timeout" in {each["name"] for each in paths[path]["get"]["parameters"]}
+    for table, columns in COLUMNS.items():
+        row = described["components"]["schemas"][f"row_of_{table}"]
+        assert list(row["properties"]) == [column.name for column in columns]
+        assert row["required"] == [column.name for column in columns if not column.detail]
+
+
+def test_every_answer_is_as_described(server: Served, tmp_path: Path) -> None:
+    """Half of the time what is asked for is something that there is. Packages are refused with a server's error."""
+    words = [f"[dictionaries.{name}]\nvalues = {json.dumps(values)}\n" for name, values in known(server).items()]
+    bound = [f'"{name}" = {{ dictionary = "{name}", probability = 0.5 }}\n' for name in known(server)]
+    (tmp_path / "schemathesis.toml").write_text("".join(words) + "[parameters]\n" + "".join(bound))
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    done = subprocess.run(
+        [
+            *(str(Path(sysconfig.get_path("scripts")) / "schemathesis"), "run", f"{server.url}{S}/openapi.json"),
+            *("--checks", checks, "--phases", "fuzzing", "--max-examples", "12", "--seed", "1"),
+            *("--exclude-path-regex", "packages", "--workers", "2"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

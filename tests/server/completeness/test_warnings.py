@@ -1,0 +1,180 @@
+"""Partial data is said: which sources are missing, what was lost, and what is known only by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.archive import layout
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.server.api.listing import LISTINGS
+from ray_history.server.completeness.sources import NEEDS
+from tests.server.serving import Served, served
+from tests.server.ui.written_sessions import SESSION, ran, write_session
+from tests.support.captured import captured, write_archive
+
+CLUSTER = Cluster("default", "demo")
+S = f"/s/default/demo/{captured().session}"
+SUMMARIES = ("tasks/summarize", "actors/summarize")
+PREFIX = layout.session_prefix("", CLUSTER, captured().session)
+
+
+@contextmanager
+def a_server(folder: Path, spoil: Callable[[Path], None] | None = None) -> Iterator[Served]:
+    """The captured session, and what became of it."""
+    store = open_store(DirectorySettings(folder / "archive"))
+    store.check(create=True)
+    write_archive(store, Generation.C, CLUSTER)
+    if spoil:
+        spoil(folder / "archive")
+    long_ago = time.time() - 86400
+    for file in (folder / "archive").rglob("*"):
+        os.utime(file, (long_ago, long_ago))
+    with served(store, folder / "cache") as server:
+        yield server
+
+
+def unpolled(archive: Path) -> None:
+    shutil.rmtree(archive / PREFIX / "fetched_endpoints")
+
+
+def with_loss(archive: Path) -> None:
+    store = open_store(DirectorySettings(archive))
+    for number, node in enumerate(captured().events):
+        account: dict[str, Any] = {"node": node, "ended": "graceful"}
+        account["events"] = {"received": 1000, "stored": 995, "quarantined": 2, "duplicated": 3}
+        account["events"]["dropped_by_ray"] = 1500 * number
+        store.put(layout.ledger_key("", CLUSTER, captured().session, node), str(account).replace("'", '"').encode())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with a_server(tmp_path_factory.mktemp("whole")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def without_polls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with a_server(tmp_path_factory.mktemp("unpolled"), unpolled) as server:
+        yield server
+
+
+def listed(server: Served, table: str, query: str = "detail=1&limit=1000") -> dict[str, Any]:
+    answer = server.get(f"{S}/api/v0/{table}?{query}")
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json["data"]["result"]
+    return found
+
+
+def test_of_a_whole_session_nothing_is_said(whole: Served) -> None:
+    for table in (*LISTINGS, *SUMMARIES):
+        assert not listed(whole, table)["partial_failure_warning"], table
+    assert "x-ray-history-note" not in whole.get(f"{S}/api/serve/applications/").headers
+    account = whole.get(f"{S}/_completeness").json
+    assert account["unknown"] == {}
+    assert account["events"]["unknown_types"] == {}
+
+
+def test_the_account_names_the_sources_there_are(whole: Served, without_polls: Served) -> None:
+    sources = whole.get(f"{S}/_completeness").json["sources"]
+    assert sources["events"]["read"] == captured().event_count
+    assert sources["events"]["files"] > 1
+    assert sources["logs"]["files"] == len(captured().logs)
+    assert min(sources["logs"]["cluster_events"], sources["logs"]["export_events"]) > 0
+    assert len(sources["polled"]) == len(captured().polled)
+    assert "/api/v0/placement_groups?detail=1&limit=10000" in sources["polled"]
+    assert sources["ledgers"] == 0
+    told = without_polls.get(f"{S}/_completeness").json
+    assert told["sources"]["polled"] == []
+    assert set(told["unknown"]) == {"placement_groups", "runtime_envs", "serve"}
+
+
+def test_a_listing_whose_source_nobody_kept_says_so(without_polls: Served) -> None:
+    assert (
+        "/api/v0/placement_groups was not polled"
+        in listed(without_polls, "placement_groups")["partial_failure_warning"]
+    )
+    assert "/api/v0/runtime_envs was not polled" in listed(without_polls, "runtime_envs")["partial_failure_warning"]
+    for table in ("tasks", "actors", "nodes", "workers", "jobs", "cluster_events"):  # events and logs tell of these
+        assert listed(without_polls, table)["partial_failure_warning"] == ""
+    note = without_polls.get(f"{S}/api/serve/applications/").headers["x-ray-history-note"]
+    assert "was not polled" in note
+    assert "was not polled" in without_polls.get(f"{S}/_session").body.decode()
+
+
+def test_placement_groups_that_tasks_name_are_listed(whole: Served, without_polls: Served) -> None:
+    known = {row["placement_group_id"]: row for row in listed(whole, "placement_groups", "detail=1&raw=1")["result"]}
+    named = {
+        row["placement_group_id"]: row for row in listed(without_polls, "placement_groups", "detail=1&raw=1")["result"]
+    }
+    used = {row["placement_group_id"] for row in listed(whole, "tasks")["result"]} - {None}
+    assert set(named) == used <= set(known)
+    for key, row in named.items():
+        assert row["creator_job_id"] == known[key]["creator_job_id"]
+        assert row["state"] in ("CREATED", "PENDING")
+        assert (row["name"], row["bundles"], row["is_detached"], row["stats"]) == ("", None, None, None)
+    assert {row["state"] for row in listed(without_polls, "placement_groups")["result"]} == {"REMOVED"}
+
+
+def test_runtime_environments_that_tasks_ran_in_are_listed_where_nobody_polled(
+    whole: Served, without_polls: Served
+) -> None:
+    known = {(str(row["runtime_env"]), row["node_id"]) for row in listed(whole, "runtime_envs")["result"]}
+    rows = listed(without_polls, "runtime_envs")["result"]
+    named = [(str(row["runtime_env"]), row["node_id"]) for row in rows]
+    assert named
+    assert len(named) == len(set(named))
+    assert all(row["success"] and row["creation_time_ms"] is None for row in rows)
+    assert len(known & set(named)) > 0
+
+
+def test_at_a_moment_only_what_had_been_named_is_listed(without_polls: Served) -> None:
+    moments = [row["creation_time_ms"] for row in listed(without_polls, "tasks")["result"] if row["creation_time_ms"]]
+    first = int(min(moments))
+    assert listed(without_polls, "placement_groups", f"at={first}")["total"] == 0
+    assert listed(without_polls, "runtime_envs", f"at={first}")["total"] == 0
+
+
+def test_what_the_ledgers_call_lost_is_said_in_every_listing(tmp_path: Path) -> None:
+    with a_server(tmp_path, with_loss) as server:
+        for table in (*LISTINGS, *SUMMARIES):
+            warning = listed(server, table)["partial_failure_warning"]
+            assert "1,500 events were dropped by Ray itself" in warning
+            assert "4 events could not be understood" in warning
+            assert "never stored" not in warning  # the others had come twice
+
+
+def test_a_node_of_which_nothing_was_stored_is_said(tmp_path: Path) -> None:
+    lost = "e1b0ecf032fb73ce8aaf62b706baec4939d7c4222fc1abf012d26a71"
+
+    def without_a_node(archive: Path) -> None:
+        shutil.rmtree(archive / PREFIX / lost)
+
+    with a_server(tmp_path, without_a_node) as server:
+        assert "Nothing was stored of Node" in listed(server, "tasks")["partial_failure_warning"]
+
+
+def test_types_of_events_that_nobody_knows_are_counted_apart(tmp_path: Path) -> None:
+    strange = [{"eventId": str(n), "eventType": "QUANTUM_EVENT", "timestamp": "2026-11-15T20:00:00Z"} for n in range(3)]
+    store = write_session(tmp_path, [*ran(1, "f", 1, 2), *strange])
+    with served(store, tmp_path / "cache") as server:
+        address = f"/s/default/told/{SESSION}"
+        events = server.get(f"{address}/_completeness").json["events"]
+        assert events["unknown_types"] == {"QUANTUM_EVENT": 3}
+        assert events["by_type"]["QUANTUM_EVENT"] == 3
+        page = server.get(f"{address}/_session").body.decode()
+        assert "3 events are of types that this version does not know" in page
+        assert "QUANTUM_EVENT" in page
+
+
+def test_everything_that_is_listed_says_what_it_needs() -> None:
+    assert {listing for need in NEEDS for listing in need.listings} == {*LISTINGS, "serve"}

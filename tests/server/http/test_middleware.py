@@ -1,0 +1,182 @@
+"""What HTTP asks of a server: codings, caches, methods, cookies, and the Ray that stands between."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from backports import zstd
+from starlette.responses import PlainTextResponse
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+from ray_history.server.api.metrics import metrics
+from ray_history.server.app import Choices
+from ray_history.server.http.compression import coding
+from ray_history.server.http.middleware import Plumbing
+from ray_history.server.live import Fleet
+from tests.server.serving import Served, served
+from tests.support.captured import captured, write_archive
+
+SESSION = captured().session
+S = f"/s/default/demo/{SESSION}"
+LARGE = f"{S}/api/v0/tasks?limit=1000&detail=1"
+BROWSER = "gzip, deflate, br, zstd"
+THROUGH_RAY = {"Content-Type": "application/json", "Content-Length": "0", "Accept-Encoding": BROWSER}
+"""How a request looks that Ray's `--proxy-server-url` passes on."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("http") / "archive"
+    store = open_store(DirectorySettings(folder))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    for file in folder.rglob("*"):
+        os.utime(file, (1e9, 1e9))  # long ago: the cluster is dead
+    return store
+
+
+@pytest.fixture(scope="module")
+def server(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(store, tmp_path_factory.mktemp("http") / "cache") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        ("", ""),
+        ("identity", ""),
+        ("br", ""),
+        ("gzip", "gzip"),
+        ("zstd", "zstd"),
+        (BROWSER, "gzip"),
+        ("zstd, gzip", "gzip"),
+        ("GZIP;Q=0.5", "gzip"),
+        ("gzip;q=0.5, zstd;q=0.8", "zstd"),
+        ("gzip;q=0.8, zstd;q=0.5", "gzip"),
+        ("gzip;q=0", ""),
+        ("gzip;q=0.000, zstd", "zstd"),
+        ("gzip;q=0, *", "zstd"),
+        ("*", "gzip"),
+        ("*;q=0", ""),
+        ("identity, gzip;q=0.5", ""),
+        ("identity;q=0.5, gzip;q=0.5", "gzip"),
+        ("gzip;q=often, zstd", "zstd"),
+        (", ;, gzip ; q=1 ,", "gzip"),
+    ],
+)
+def test_of_what_a_client_takes_the_best_is_chosen_and_gzip_before_zstd(accepted: str, chosen: str) -> None:
+    assert coding(accepted) == chosen
+
+
+def test_answers_are_compressed_as_the_client_takes_them(server: Served) -> None:
+    plain = server.get(LARGE)
+    assert "content-encoding" not in plain.headers
+    packed = server.get(LARGE, {"Accept-Encoding": BROWSER})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.body) < len(plain.body) / 4
+    assert gzip.decompress(packed.body) == plain.body
+    assert zstd.decompress(server.get(LARGE, {"Accept-Encoding": "zstd, gzip;q=0"}).body) == plain.body
+
+
+def test_caches_are_told_that_an_answer_depends_on_the_coding(server: Served) -> None:
+    for method, headers in (("GET", {}), ("HEAD", {}), ("GET", {"Accept-Encoding": "gzip"})):
+        assert "Accept-Encoding" in server.get(LARGE, headers, method).headers["vary"]
+    tag = server.get(LARGE).headers["etag"]
+    again = server.get(LARGE, {"If-None-Match": tag})
+    assert (again.status, again.headers["vary"]) == (304, "Accept-Encoding")
+
+
+@pytest.mark.parametrize("form", ["{tag}", '"other", {tag}', 'W/"a,b",{tag} , W/"c"', "{strong}", "*"])
+def test_an_answer_that_the_client_has_is_not_sent_again(server: Served, form: str) -> None:
+    path = f"{S}/api/v0/actors"
+    tag = server.get(path).headers["etag"]
+    answer = server.get(path, {"If-None-Match": form.format(tag=tag, strong=tag.removeprefix("W/"))})
+    assert (answer.status, answer.body) == (304, b"")
+    assert (answer.headers["etag"], answer.headers["cache-control"]) == (tag, "no-cache")
+
+
+def test_an_answer_that_the_client_has_not_is_sent(server: Served) -> None:
+    path = f"{S}/api/v0/actors"
+    tag = server.get(path).headers["etag"]
+    for other in ('"*"', tag[:-2] + '"', tag.strip('W/"'), 'W/"other"'):
+        assert server.get(path, {"If-None-Match": other}).status == 200, other
+    assert server.get(f"{S}/api/jobs/nope", {"If-None-Match": "*"}).status == 404
+
+
+def test_head_tells_as_much_as_get_without_the_body(server: Served) -> None:
+    answer = server.get(f"{S}/api/v0/nodes", method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_history_cannot_be_changed_and_the_refusal_says_what_can_be_done(server: Served, method: str) -> None:
+    answer = server.get(f"{S}/api/jobs/", method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert server.get(f"{S}/login", method=method).headers.get("allow", "GET, HEAD") != "POST"
+
+
+def test_where_one_signs_in_the_refusal_says_so(server: Served) -> None:
+    assert server.get("/login", method="PUT").headers["allow"] == "GET, HEAD, POST"
+    assert server.get("/logout", method="DELETE").headers["allow"] == "POST"
+    assert server.get("/s/a/b/c/login", method="POST").headers["allow"] == "GET, HEAD"
+
+
+def test_a_number_that_is_too_long_is_called_so(server: Served) -> None:
+    answer = server.get(f"{S}/api/v0/tasks?limit=99999999999999999999999")
+    assert (answer.status, answer.json["msg"]) == (400, "limit has 23 digits; it takes at most 18")
+    assert "at most 18" in server.get(f"{S}/api/v0/tasks?limit={'9' * 5000}").json["msg"]
+    assert "whole number" in server.get(f"{S}/api/v0/tasks?limit=1e3").json["msg"]
+    assert len(server.get(f"{S}/api/v0/tasks?limit=%2B{'0' * 30}2").rows) == 2
+
+
+def test_cookies_stay_below_the_base_path(store: Store, tmp_path: Path, server: Served) -> None:
+    with served(store, tmp_path / "cache", Choices(base_path="/hist")) as below:
+        assert "Path=/hist;" in below.get("/hist/enter_cluster/default/demo/latest").headers["set-cookie"]
+    assert "Path=/;" in server.get("/enter_cluster/default/demo/latest").headers["set-cookie"]
+
+
+MISSING = (
+    "/api/jobs/nope",
+    "/api/jobs/nope/logs",
+    "/api/v0/logs?node_id=zzz",
+    "/api/v0/logs/file?node_id=zzz&filename=x",
+    "/logs/nope.log",
+    "/static/nope.js",
+    "/test/dump",
+)
+
+
+@pytest.mark.parametrize("path", MISSING)
+def test_what_is_not_there_is_no_404_for_a_ray_that_would_then_answer_for_its_own_cluster(
+    server: Served, path: str
+) -> None:
+    plain = server.get(S + path)
+    passed_on = server.get(S + path, THROUGH_RAY)
+    assert (plain.status, passed_on.status) == (404, 410)
+    assert passed_on.body == plain.body
+    assert server.get("/s/default/nope/latest" + path, THROUGH_RAY).status == 410
+
+
+def test_metrics_count_every_request_however_many_there_were(server: Served) -> None:
+    plumbing = Plumbing(PlainTextResponse("ok"))
+    for number in (999_999, 12_345_678, 12_345_679):
+        plumbing.requests["GET", 200], plumbing.seconds = number, number + 0.125
+        told = bytes(metrics(plumbing, server.sessions, Fleet()).body).decode()
+        numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
+        assert numbers['ray_history_requests_total{method="GET",status="200"}'] == str(number)
+        assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125
+
+
+def test_an_address_that_is_much_too_long_is_refused_in_plain_text(server: Served) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"text/plain" in answer

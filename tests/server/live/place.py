@@ -1,0 +1,61 @@
+"""A server with an API server and a head, both stand-ins, for tests of running clusters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray_history.archive.stores import Store
+from ray_history.kube import Discovery, Heads, Kubernetes, from_kubeconfig
+from ray_history.server.app import Choices
+from ray_history.server.live import Fleet, HeadClient
+from tests.server.serving import Served, served
+from tests.support.kube_stand_in import KubeStandIn
+
+from .head_stand_in import HeadStandIn
+
+
+@dataclass
+class Place:
+    """A server, an API server, and the head of `default/demo`."""
+
+    server: Served
+    kube: KubeStandIn
+    head: HeadStandIn
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.02)
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.server.get("/clusters").json
+        return rows
+
+    def passed_on(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What the head was asked but for its version, which the server asks for by itself, at any time."""
+        return [asked for asked in self.head.requests if asked[1] != "/api/version"]
+
+    def until_known(self) -> None:
+        self.until(lambda: any(row["sessionName"] == "live" for row in self.rows()))
+
+
+@contextmanager
+def place(
+    store: Store, folder: Path, *, heads: bool = True, choices: dict[str, Any] | None = None, **ways: Any
+) -> Iterator[Place]:
+    with KubeStandIn().running() as kube, HeadStandIn().running() as head:
+        (folder / "kubeconfig").write_text(kube.kubeconfig())
+        kube.backends["default", "demo-head-svc"] = head.address
+        ways.setdefault("address", lambda _: f"http://{head.address}")
+        fleet = Fleet(
+            [Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)],
+            HeadClient(Heads(**ways)) if heads else None,
+        )
+        with served(store, folder / "cache", Choices(fleet=fleet, **(choices or {}))) as server:
+            yield Place(server, kube, head)

@@ -1,0 +1,116 @@
+"""Secrets in free text: whatever would be hidden is looked for, in the rows that SQL makes."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ray_history.history.read.json_rows import may_hold_secret, repeated_secrets
+from ray_history.history.rebuild.builder import define_words
+from ray_history.server.redaction.rules import is_secret, redacted
+
+_WORDS = (
+    *("auth", "Authorization", "bearer", "cookie", "cred", "credentials", "env_vars", "envVars", "jwt", "key"),
+    *("api_key", "API-Key", "apiKey", "account.key", "sshkey", "pass", "passphrase", "password", "passwd", "pwd"),
+    *("creds", "Pass", "PASS", "sig", "SIG", "Signature", "?sig=", "x-amz-", "OPENAI_KEY", "_KEY", "openai", "{", "}"),
+    *("secret", "token", "to\u212aen", "TOKEN", "tokens", "tokenize", "http://", "redis://u:p@", "postgres://:x@h"),
+    *("@", ":", "=", ":=", "--", "-", "--x", '\\"', '"', "'", "\\", ".", "_", ",", ";", "&", "(", "x", "7", "\u00e9"),
+    *(" ", "\t", "\n", "\v", "\x1f", "\x85", "\u00a0", "\u2028", "\u3000"),
+)
+_PIECES = st.one_of(st.sampled_from(_WORDS), st.text(max_size=3))
+_TEXTS = st.lists(_PIECES, max_size=12).map("".join).filter(lambda text: "\0" not in text)
+
+
+@pytest.fixture(scope="module")
+def database() -> duckdb.DuckDBPyConnection:
+    database = duckdb.connect()
+    database.execute("create table rare_event (event_type varchar, body json)")
+    database.execute("create table document (source varchar, name varchar, body json)")
+    define_words(database)
+    return database
+
+
+def is_suspect(
+    database: duckdb.DuckDBPyConnection, *, detail: bool = True, clean: bool = False, **told: str | None
+) -> bool:
+    row = dict.fromkeys(("name", "error_message", "call_site", "runtime_env", "extra_data")) | told
+    columns = ", ".join(f"${name}::varchar as {name}" for name in row)
+    columns += ", [{'extraData': '{}'}, {'extraData': extra_data}] as spans"
+    found = database.execute(
+        f"select {may_hold_secret('tasks', detail=detail, clean=clean)} from (select {columns})", row
+    )
+    return bool((found.fetchone() or (None,))[0])
+
+
+@settings(deadline=None)
+@given(text=_TEXTS)
+@example("token\u00a0 \u00a0= x")
+@example("--hf-token x")
+@example('{\\"apiKey\\" : 7}')
+@example("ssh_key\u00e9=7")
+@example("DB_PASS: x1")
+@example("myCreds = 7")
+@example("SIGValue=7")
+@example("https://a/b?X-Goog-Signature=7")
+@example("OPENAI_KEY\u00a0=7")
+@example("--db-pass x")
+def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyConnection, text: str) -> None:
+    if redacted(text) != text:
+        for column in ("name", "error_message", "call_site", "extra_data"):
+            assert is_suspect(database, **{column: text}), column
+        assert is_suspect(database, name=text, detail=False)
+
+
+@settings(deadline=None)
+@given(text=_TEXTS)
+@example("--hf-token x")
+def test_what_tasks_have_in_common_is_looked_at_once(database: duckdb.DuckDBPyConnection, text: str) -> None:
+    """What a row need not be asked for any more is found beforehand; the rest is asked for still."""
+    if redacted(text) == text:
+        return
+    assert are_repeated(database, name=text)
+    assert are_repeated(database, call_site=text)
+    for column in ("error_message", "extra_data"):
+        assert is_suspect(database, clean=True, **{column: text}), column
+
+
+def are_repeated(database: duckdb.DuckDBPyConnection, **told: str | None) -> bool:
+    columns = dict.fromkeys(("name", "call_site", "runtime_env")) | told
+    database.execute("create or replace temp table told (name varchar, call_site varchar, runtime_env varchar)")
+    database.executemany("insert into told values (?, ?, ?)", [["usual", "at.py:1", "{}"], list(columns.values())])
+    return bool(database.execute(repeated_secrets("told", "told")).fetchall()[0][0])
+
+
+def test_environments_in_common_are_suspect_for_what_stands_beside_their_variables(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    assert not are_repeated(database, runtime_env='{"env_vars": {"TOKEN": "x"}, "pip": ["polars"]}')
+    assert are_repeated(database, runtime_env='{"config": {"token": "x"}}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tokenize_batch", "return tokenize.remote(item, shard=2)", "KeyError: 'x'", "passed: 7"),
+        *("signal: SIGTERM", "signature = inspect.signature(f)", "partition_key=7", "--passes 3", "assigned: 7"),
+    ],
+)
+def test_a_text_that_only_sounds_like_one_is_not(database: duckdb.DuckDBPyConnection, text: str) -> None:
+    assert not is_suspect(database, name=text, error_message=text, call_site=text, extra_data=text)
+    assert not is_suspect(database, name=text, detail=False)
+
+
+def test_a_runtime_environment_is_suspect_for_what_stands_beside_its_variables(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    assert not is_suspect(database, runtime_env='{"env_vars": {"TOKEN": "x"}, "pip": ["polars"]}')
+    assert is_suspect(database, runtime_env='{"env_vars": {"A": "x"}, "pip": ["https://u:p@wheels.example"]}')
+    assert is_suspect(database, runtime_env='{"config": {"token": "x"}}')
+
+
+def test_long_names_are_judged_as_short_ones() -> None:
+    assert is_secret("a_" * 100 + "token")
+    assert not is_secret("a_" * 100 + "tokens")
+    assert [is_secret(name) for name in ("hfToken", "max_tokens", "HF_TOKEN", "key")] == [True, False, True, False]

@@ -1,0 +1,271 @@
+"""Sessions that open by themselves, once, and keep up with the archive."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ray_history.archive import layout
+from ray_history.archive.catalog import read_catalog
+from ray_history.archive.event_files import encode_events
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+from ray_history.server.api import listing, timeline
+from ray_history.server.completeness import status as about
+from ray_history.server.sessions.endpoint import Asked
+from tests.server.serving import served
+from tests.support.captured import captured, write_archive
+
+SESSION = captured().session
+S = f"/s/default/demo/{SESSION}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = open_store(DirectorySettings(tmp_path / "archive"))
+    write_archive(made, Generation.C, Cluster("default", "demo"))
+    return made
+
+
+def test_a_session_opens_once_for_all_who_ask_at_the_same_time(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server, ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(lambda _: server.get(f"{S}/api/v0/tasks?limit=1"), range(12)))
+        assert {answer.status for answer in answers} == {200}
+        assert server.sessions.opened_total == 1
+
+
+def test_opening_goes_on_when_the_client_leaves(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("GET", f"{S}/api/v0/tasks")
+        connection.close()
+        deadline = time.monotonic() + 20
+        while server.sessions.open_count == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert server.sessions.open_count == 1
+
+
+def test_progress_is_told_while_a_session_opens(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        first = server.get(f"{S}/_status").json
+        assert first["stage"] != "closed"
+        told = server.get(f"{S}/_status", {"Accept": "text/event-stream"}).body.decode().strip().split("\n\n")
+        last = msgspec.json.decode(told[-1].removeprefix("data: "))
+        assert last["ready"] is True
+        assert server.get(f"{S}/_status").json["ready"] is True
+
+
+def test_closed_and_evicted_sessions_open_again_by_themselves(store: Store, tmp_path: Path) -> None:
+    for number in range(3):
+        write_archive(store, Generation.C, Cluster("default", f"other{number}"))
+    with served(store, tmp_path / "cache", most_open=1) as server:
+        for _ in range(2):
+            for name in ("demo", "other0", "other1", "other2"):
+                assert len(server.get(f"/s/default/{name}/latest/api/v0/nodes").rows) == 2
+        assert server.sessions.open_count <= 2
+
+
+def test_what_a_running_session_adds_is_seen_soon(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        assert server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 2
+        (session,) = read_catalog(store).sessions
+        prefix = layout.session_prefix(session.root, session.cluster, session.name)
+        node = "11" * 28
+        event = {
+            "eventId": "bmV3",
+            "eventType": "NODE_DEFINITION_EVENT",
+            "timestamp": "2026-11-15T20:58:00Z",
+            "sessionName": SESSION,
+            "nodeDefinitionEvent": {"nodeId": node, "nodeIpAddress": "192.0.2.9"},
+        }
+        key = layout.event_file_key(prefix, node, None, 1794776280 * 10**9)
+        store.put(key, encode_events([msgspec.json.encode(event)]))
+        deadline = time.monotonic() + 30
+        while server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] != 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
+def test_logs_that_are_stored_after_all_events_are_seen_too(store: Store, tmp_path: Path, *, over: bool) -> None:
+    (session,) = read_catalog(store).sessions
+    prefix = layout.session_prefix(session.root, session.cluster, session.name)
+    node = min(captured().events)
+    for each in captured().events if over else ():
+        ledger = {"node": each, "ended": "graceful", "events": {}}
+        store.put(layout.ledger_key(session.root, session.cluster, session.name, each), msgspec.json.encode(ledger))
+    listing = f"{S}/api/v0/logs?node_id={node}&glob=la*"
+    late, file = layout.log_key(prefix, node, "late.log"), f"{S}/api/v0/logs/file?node_id={node}&filename=late.log"
+    with served(store, tmp_path / "cache", recheck=0.05) as server:
+        before = server.get(listing)
+        assert (before.json["data"]["result"], server.get(file).status) == ({}, 404)
+        assert ("etag" in before.headers) == over
+        for body in (b"one\n", b"one\ntwo\n"):
+            store.put(late, body)
+            deadline = time.monotonic() + 30
+            while server.get(file).body != body:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            again = server.get(listing, {"If-None-Match": before.headers.get("etag", "")})
+            assert (again.status, again.json["data"]["result"]) == (200, {"internal": ["late.log"]})
+
+
+def test_completeness_is_told_from_ledgers_and_listing(store: Store, tmp_path: Path) -> None:
+    (session,) = read_catalog(store).sessions
+    head = min(captured().events)
+    ledger = {"node": head, "ended": "graceful", "events": {"received": 5, "stored": 4, "dropped_by_ray": 1}}
+    store.put(layout.ledger_key(session.root, session.cluster, session.name, head), msgspec.json.encode(ledger))
+    with served(store, tmp_path / "cache") as server:
+        told = server.get(f"{S}/_completeness").json
+    assert told["ended"] == "graceful"
+    assert told["events"]["dropped_by_ray"] == 1
+    assert told["events"]["read"] == captured().event_count
+    assert {row["node_id"]: row["has_ledger"] for row in told["nodes"]}[head] is True
+    assert told["nodes_without_files"] == []
+    assert told["tasks_with_most_spans"] == 0
+
+
+def test_a_session_that_ended_is_closed_and_can_be_seen_raw(store: Store, tmp_path: Path) -> None:
+    (session,) = read_catalog(store).sessions
+    for node in captured().events:
+        ledger = {"node": node, "ended": "graceful", "events": {}}
+        store.put(layout.ledger_key(session.root, session.cluster, session.name, node), msgspec.json.encode(ledger))
+    with served(store, tmp_path / "cache") as server:
+        states = {row["state"] for row in server.get(f"{S}/api/v0/actors?limit=100").rows}
+        assert states == {"DEAD"}
+        assert "ALIVE" in {row["state"] for row in server.get(f"{S}/api/v0/actors?limit=100&raw=1").rows}
+        answer = server.get(f"{S}/api/v0/actors")
+        again = server.get(f"{S}/api/v0/actors", {"If-None-Match": answer.headers["etag"]})
+        assert (again.status, again.body) == (304, b"")
+        assert server.get(f"{S}/api/v0/actors?limit=1", {"If-None-Match": answer.headers["etag"]}).status == 200
+
+
+def damage(cache: Path, table: str = "tasks") -> list[Path]:
+    """Changes a few bytes in the middle of a table of every index in the cache, so that they keep their sizes."""
+    files = [file for file in cache.glob(f"*/*/{table}.parquet") if not (file.parent / "damaged").exists()]
+    for file in files:
+        body = bytearray(file.read_bytes())
+        for place in range(len(body) // 4, len(body) * 3 // 4, 97):
+            body[place] ^= 0xFF
+        file.write_bytes(body)
+    return files
+
+
+DETAILS = f"{S}/api/v0/tasks?limit=1000&detail=1"
+
+
+def test_an_index_that_became_damaged_is_made_anew_and_the_request_answered(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        whole = server.get(DETAILS + "&raw=1")
+        assert len(damage(tmp_path / "cache")) == 1
+        answer = server.get(DETAILS + "&raw=1&again")
+        assert (answer.status, answer.rows) == (200, whole.rows)
+
+
+def test_so_is_one_that_a_server_finds_when_it_starts(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        whole = server.get(DETAILS + "&raw=1")
+    damage(tmp_path / "cache")
+    with served(store, tmp_path / "cache") as server:
+        answer = server.get(DETAILS + "&raw=1")
+        assert (answer.status, answer.rows) == (200, whole.rows)
+
+
+def test_so_is_one_that_cannot_even_be_opened(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+    for file in (tmp_path / "cache").glob("*/*/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-8] + b"12345678")
+    with served(store, tmp_path / "cache") as server:
+        assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
+
+
+def test_many_who_read_a_damaged_index_at_the_same_time_all_get_the_right_answer(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server, ThreadPoolExecutor(12) as threads:
+        whole = server.get(DETAILS + "&raw=1")
+        damage(tmp_path / "cache")
+        answers = list(threads.map(lambda n: server.get(f"{DETAILS}&raw=1&n={n}"), range(24)))
+        assert {answer.status for answer in answers} == {200}
+        assert all(answer.rows == whole.rows for answer in answers)
+        assert server.sessions.opened_total == 2
+
+
+def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+    (documents,) = (tmp_path / "cache").glob("*/*/cluster_events.parquet")
+    body = bytearray(documents.read_bytes())
+    body[6] ^= 1
+    documents.write_bytes(body)
+    with served(store, tmp_path / "cache") as server:
+        server.get(f"{S}/api/v0/nodes")
+        deadline = time.monotonic() + 20
+        while server.sessions.opened_total < 2:
+            assert time.monotonic() < deadline
+            assert server.get(f"{S}/api/v0/nodes").status == 200
+            time.sleep(0.05)
+
+
+def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(asked: Asked) -> object:
+        return asked.tables.rows("select error('this is no fault of the files')")
+
+    monkeypatch.setattr(about, "account", failing)
+    with served(store, tmp_path / "cache") as server:
+        assert {server.get(f"{S}/_completeness").status for _ in range(5)} == {500}
+        assert server.sessions.opened_total == 2
+        assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
+
+
+@pytest.mark.parametrize("at_once", [100, 20_000], ids=["streamed", "held"])
+def test_so_is_one_that_a_long_listing_begins_to_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    with served(store, tmp_path / "cache") as server:
+        url = f"{S}/api/v0/tasks?limit=1000000&detail=1&raw=1"
+        whole = server.get(url)
+        damage(tmp_path / "cache")
+        assert server.get(url + "&again").rows == whole.rows
+
+
+def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    monkeypatch.setattr(timeline, "_AT_ONCE", 10)
+    paths = (f"{S}/api/v0/tasks?limit=1000&detail=1", f"{S}/api/v0/tasks/timeline?")
+    with served(store, tmp_path / "cache") as server:
+        whole = [server.get(path).body for path in paths]
+        (session,) = read_catalog(store).sessions
+        opened = asyncio.run(server.sessions.acquire(session))
+        others = [opened.stream("from range(10000)") for _ in range(2)]
+        refused = [server.get(path + "&more") for path in paths]
+        assert [answer.status for answer in refused] == [503, 503]
+        assert "limit= and cursor=" in refused[0].json["msg"]
+        assert server.get(f"{S}/api/v0/tasks?limit=100&detail=1").status == 200, "what is held takes its turn"
+        assert server.get(f"{S}/api/v0/tasks?limit=1000").status == 200, "it takes little"
+        others.pop().close()
+        assert [len(server.get(path + "&again").body) for path in paths] == [len(body) for body in whole]
+        others.pop().close()
+        server.sessions.release(opened)
+
+
+def test_damage_is_said_in_the_answers(store: Store, tmp_path: Path) -> None:
+    (session,) = read_catalog(store).sessions
+    prefix = layout.session_prefix(session.root, session.cluster, session.name)
+    store.put(layout.event_file_key(prefix, "11" * 28, None, 1794776280 * 10**9), b"\x1f\x8bnot gzip at all")
+    with served(store, tmp_path / "cache") as server:
+        answer = server.get(f"{S}/api/v0/tasks?limit=1").json["data"]["result"]
+        assert answer["total"] == 349
+        assert "problems while reading the archive" in answer["partial_failure_warning"]
+        assert server.get(f"{S}/_completeness").json["problem_count"] >= 1

@@ -1,0 +1,244 @@
+"""What is known of sessions without opening them, and how long a list is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ray_history.archive import layout
+from ray_history.archive.catalog import Session, read_catalog
+from ray_history.archive.errors import Unreachable
+from ray_history.archive.layout import Cluster
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+from ray_history.index.cache import Cache
+from ray_history.index.summary import Summaries, Summary
+from ray_history.server.sessions.overview import Account, Known, KnownSessions, _Events
+from ray_history.server.ui.home.rows import Row, make_row
+from ray_history.server.ui.home.session_list import SessionList
+from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
+
+NOW = 1_794_800_000.0
+
+
+def made(state: str = "ended", failed: int = 0) -> Made:
+    return Made(
+        Cluster("ns", "c", "rayjob", "owner"),
+        session_name(NOW - 9000, 1),
+        NOW - 9000,
+        state,
+        "python x.py",
+        "submit-00001",
+        failed,
+        "KeyError: 'x'" if failed else "",
+        "2.60.0",
+    )
+
+
+def summary(state: str = "ended", failed: int = 0, **changes: object) -> Summary:
+    return msgspec.structs.replace(summary_of(made(state, failed), NOW), **changes)  # type: ignore[arg-type]
+
+
+def session() -> Session:
+    return Session(made().cluster, made().session, int(made().started))
+
+
+def account(role: str = "head", ended: str | None = None, alive_until: float = 0.0, **events: int) -> Account:
+    return Account(role=role, ended=ended, alive_until=alive_until, written=alive_until - 30, events=_Events(**events))
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        (Known(), "unknown"),
+        (Known(None, (account(alive_until=NOW + 10),)), "live"),
+        (Known(None, (account(alive_until=NOW - 100),)), "live"),
+        (Known(None, (account(alive_until=NOW - 1000),)), "lost"),
+        (Known(None, (account(ended="graceful"), account("worker", alive_until=NOW - 5000))), "ended"),
+        (Known(None, (account("worker", "graceful"), account(alive_until=NOW - 5000))), "lost"),
+        (Known(summary("live"), (account(ended="graceful"),)), "ended"),
+        (Known(summary("live")), "live"),
+        (Known(summary("lost")), "lost"),
+        (Known(summary("ended")), "ended"),
+    ],
+)
+def test_the_state_is_that_of_the_head_by_its_last_sign_of_life(known: Known, state: str) -> None:
+    assert known.state(NOW) == state
+
+
+def test_a_session_without_ledgers_lives_while_files_come() -> None:
+    silent = {**summary().facts, "ended": None, "alive_until": None}
+    accounts = msgspec.structs.replace(summary().accounts, collectors=0, head_ended=False)
+    for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
+        known = Known(summary(facts=silent, accounts=accounts, newest_file=newest))
+        assert known.state(NOW) == state
+        assert make_row(session(), known, state, redact=True).kept.short == "no account"
+    hourly = Known(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
+    assert hourly.state(NOW) == "live"
+
+
+@pytest.mark.parametrize(
+    ("known", "share", "short"),
+    [
+        (Known(), None, "not yet indexed"),
+        (Known(summary()), 1.0, ""),
+        (Known(None, (account(ended="graceful", received=90, stored=80, duplicated=10),)), 1.0, ""),
+        (Known(None, (account(ended="graceful", received=90, stored=90, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
+        (Known(None, (account(ended="graceful", received=100, stored=75),)), 0.75, "25 not stored"),
+        (Known(None, (account(ended="graceful", received=90, stored=80, quarantined=10),)), 1.0, "10 not understood"),
+        (Known(None, (account(alive_until=NOW, received=90, stored=40, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
+        (Known(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
+        (Known(summary("lost")), 1.0, "vanished"),
+        (Known(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
+        (Known(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
+    ],
+)
+def test_what_is_missing_is_told_with_its_reason(known: Known, share: float | None, short: str) -> None:
+    row = make_row(session(), known, known.state(NOW), redact=True)
+    assert (row.kept.share, row.kept.short) == (share, short)
+    assert bool(row.kept.why) == bool(short)
+    assert row.is_incomplete == (share is not None and bool(short))
+
+
+def test_a_row_shows_the_job_that_runs_before_one_that_failed_and_counts_the_others() -> None:
+    base = summary("live").jobs[0]
+    jobs = [
+        msgspec.structs.replace(base, job_id=f"0{number}000000", status=status, start_ms=number)
+        for number, status in enumerate(["FAILED", "RUNNING", "FAILED", "SUCCEEDED"])
+    ]
+    told = summary("live", jobs=jobs, jobs_by_status={"FAILED": 2, "RUNNING": 1, "SUCCEEDED": 1})
+    row = make_row(session(), Known(told), "live", redact=True)
+    assert row.job is not None
+    assert (row.job.status, row.other_jobs, row.other_failed) == ("RUNNING", 3, 2)
+
+
+def test_secrets_in_what_a_job_runs_can_neither_be_seen_nor_searched() -> None:
+    told = summary_of(made(failed=1), NOW, entrypoint="train --api-key hunter2", error="login failed: password=hunter3")
+    row = make_row(session(), Known(told), "ended", redact=True)
+    assert row.job is not None
+    assert "hunter" not in row.job.entrypoint + "".join(row.fields.values()) + "".join(row.lines)
+    shown = make_row(session(), Known(told), "ended", redact=False)
+    assert "hunter2" in shown.fields["job"]
+    assert "hunter3" in shown.fields["error"]
+
+
+class Counting:
+    """A store that counts what is read of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.gets = 0
+
+    def get(self, key: str) -> bytes:
+        self.gets += 1
+        return self._store.get(key)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def test_each_object_is_read_once_and_summaries_not_even_by_the_next_process(tmp_path: Path) -> None:
+    store = Counting(open_store(DirectorySettings(tmp_path / "archive")))
+    write_fleet(store, 40, NOW)  # type: ignore[arg-type]
+    sessions = read_catalog(store).sessions  # type: ignore[arg-type]
+
+    def known() -> KnownSessions:
+        summaries = Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True)  # type: ignore[arg-type]
+        return KnownSessions(store, summaries, tmp_path / "cache")  # type: ignore[arg-type]
+
+    first = known()
+    first.refresh(sessions, NOW)
+    unsettled = [entry for entry in sessions if not first.of(entry).is_settled(NOW)]
+    assert store.gets == 40 + 2 * len(unsettled)
+    assert 0 < len(unsettled) < 20
+    store.gets = 0
+    first.refresh(sessions, NOW)
+    assert store.gets == 0
+    second = known()
+    second.refresh(sessions, NOW)
+    assert store.gets == 2 * len(unsettled)
+    assert all(second.of(entry).summary == first.of(entry).summary for entry in sessions)
+
+
+def test_what_changed_or_went_away_is_noticed_and_what_is_damaged_counts_as_not_indexed(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    fleet = write_fleet(store, 10, NOW)
+    sessions = {entry.name: entry for entry in read_catalog(store).sessions}
+    known = KnownSessions(store, Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True), tmp_path / "cache")
+    known.refresh(list(sessions.values()), NOW)
+    changed, gone, damaged = (sessions[one.session] for one in fleet[5:8])
+    more = msgspec.structs.replace(summary(), event_files=99)
+    store.put(layout.summary_key(changed.cluster, changed.name), msgspec.json.encode(more))
+    store.delete(layout.summary_key(gone.cluster, gone.name))
+    store.put(layout.summary_key(damaged.cluster, damaged.name), b'{"version": 1}')
+    known.refresh(list(sessions.values()), NOW)
+    assert known.of(changed).summary == more
+    assert known.of(gone).summary is None
+    assert known.of(damaged).summary is None
+
+
+class Told:
+    """A source as a stand-in: it tells what the test says, or fails."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], list[Row]] = list
+
+    def rows(self, now: float) -> list[Row]:
+        return self.answer()
+
+    def refresh(self, now: float) -> None:
+        self.answer()
+
+
+def fail() -> list[Row]:
+    raise Unreachable("no route to host")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path) -> None:
+    clock = [NOW]
+    source = Told()
+    fleet = SessionList([source], lambda: clock[0])
+    source.answer = fail
+    with pytest.raises(Unreachable):
+        fleet.listed()
+    one = make_row(session(), Known(), "unknown", redact=True)
+    source.answer = lambda: [one]
+    assert fleet.listed().rows == (one,)
+    wait_for(lambda: fleet.listed().complete)
+    source.answer = fail
+    clock[0] += 3600
+    listed = fleet.listed()
+    assert (listed.rows, listed.at, listed.error) == ((one,), NOW, "no route to host")
+    clock[0] += 10
+    source.answer = list
+    wait_for(lambda: not fleet.listed().error)
+    assert fleet.listed().rows == ()
+    fleet.close()
+
+
+def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() -> None:
+    clock = [NOW]
+    source = Told()
+    fleet = SessionList([source], lambda: clock[0])
+    fleet.listed()
+    wait_for(lambda: fleet.listed().complete)
+    fleet.close()
+    one = make_row(session(), Known(), "unknown", redact=True)
+    source.answer = lambda: [one]
+    clock[0] += 10
+    listed = fleet.listed()
+    assert listed.rows == ()
+    assert listed.is_coming(clock[0])
+    wait_for(lambda: fleet.listed().rows == (one,))
+    fleet.close()

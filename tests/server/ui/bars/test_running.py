@@ -1,0 +1,242 @@
+"""Running clusters on our pages: their rows on the home page, and the bars above what `live` shows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+from ray_history.server.auth import AuthSettings, make_mode
+from ray_history.server.live import heads as heads_module
+from tests.server.live.place import Place, place
+from tests.server.ui.fleets import write_fleet
+from tests.server.ui.home.test_page import cell, home, names, rows
+from tests.server.ui.markup import Element, parsed
+from tests.support.captured import captured, write_archive
+from tests.support.kube_stand_in import ray_cluster
+
+pytestmark = pytest.mark.timeout(180)
+STORED = captured().session
+BROWSER = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
+LIVE = "/s/default/demo/live"
+
+
+def opened(folder: Path) -> Store:
+    (folder / "archive").mkdir(exist_ok=True)
+    return open_store(DirectorySettings(folder / "archive"))
+
+
+def until(page: Callable[[], Element], condition: Callable[[Element], Any]) -> Element:
+    """The list renews itself every few seconds."""
+    deadline = time.monotonic() + 60
+    while not condition(found := page()):
+        assert time.monotonic() < deadline, found.text
+        time.sleep(0.1)
+    return found
+
+
+def shown(page: Element) -> list[tuple[str, str, str]]:
+    """State, name and where `Open` leads of every row; nothing on an empty list."""
+    return [
+        (
+            row.one("span", "dot").attributes["aria-label"],
+            row.one("td", "c-name").one("a").text,
+            row.one("td", "c-open").one("a").attributes["href"],
+        )
+        for table in page.all("table", "fleet")
+        for row in table.all("tr")
+        if row.all("td")
+    ]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Place]:
+    """Nothing is stored."""
+    with place(opened(tmp_path), tmp_path) as found:
+        yield found
+
+
+# On the home page.
+
+
+def test_a_running_cluster_of_which_nothing_is_stored_is_a_row_of_its_own(here: Place) -> None:
+    here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
+    page = until(lambda: home(here.server), shown)
+    assert shown(page) == [("live", "demo", f"{LIVE}/")]
+    (row,) = rows(page)
+    assert cell(row, "c-name") == "demo default RayJob nightly"
+    assert cell(row, "c-ray") == "2.60.0"
+    assert "not stored yet" in cell(row, "c-full")
+    assert page.all("tr", "group")[0].text == "Live now 1"
+    summary = row.one("td", "c-name").one("a").attributes["href"]
+    away = here.server.get(summary, BROWSER)
+    assert (away.status, away.headers["location"]) == (307, f"{LIVE}/")
+    assert here.server.get(f"{LIVE}/", BROWSER).status == 200
+    for query, found in (("?q=nightly", 1), ("?q=live&state=live", 1), ("?q=elsewhere", 0), ("?owner=RayService", 0)):
+        assert len(shown(home(here.server, query))) == found, query
+    assert [shown(home(here.server, f"?sort={sort}")) for sort in ("cluster", "-duration", "-started", "failed")] == [
+        shown(page)
+    ] * 4
+
+
+def test_once_its_session_is_stored_that_is_the_only_row_of_it_and_opens_what_runs(here: Place, tmp_path: Path) -> None:
+    here.head.session = STORED
+    here.kube.put("RayCluster", ray_cluster("default", "demo"))
+    until(lambda: home(here.server), shown)
+    store = opened(tmp_path)
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    page = until(
+        lambda: home(here.server),
+        lambda page: "not stored yet" not in page.text and shown(page) == [("live", "demo", f"{LIVE}/")],
+    )
+    (row,) = rows(page)
+    assert row.one("td", "c-name").one("a").attributes["href"] == f"/s/default/demo/{STORED}/_session"
+
+
+def test_older_sessions_of_a_running_cluster_stand_beneath_it(here: Place, tmp_path: Path) -> None:
+    write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
+    thing = ray_cluster("default", "demo")
+    thing["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    here.kube.put("RayCluster", thing)
+    page = until(lambda: home(here.server), lambda page: len(shown(page)) == 2)
+    assert [link for _, _, link in shown(page)] == [f"{LIVE}/", f"/s/default/demo/{STORED}/"]
+
+
+def test_where_no_head_tells_its_session_what_began_since_is_taken_for_it(tmp_path: Path) -> None:
+    write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
+    with place(opened(tmp_path), tmp_path, heads=False) as here:
+        here.kube.put("RayCluster", ray_cluster("default", "fresh"))
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        page = until(lambda: home(here.server), lambda page: "fresh" in names(page))
+        assert sorted(link for _, _, link in shown(page)) == [f"/s/default/demo/{STORED}/", "/s/default/fresh/live/"]
+
+
+def test_paging_goes_through_running_and_stored_ones_without_loss(tmp_path: Path) -> None:
+    made = write_fleet(opened(tmp_path), 60, time.time())
+    with place(opened(tmp_path), tmp_path, heads=False) as here:
+        for number in range(55):
+            here.kube.put("RayCluster", ray_cluster("default", f"runs-{number:02d}"))
+        until(lambda: home(here.server), lambda page: f"{55 + len(made)} session" in page.one("p", "dim").text)
+        for sort in ("started", "-started", "cluster", "-cluster", "duration", "failed"):
+            seen: list[str] = []
+            query = f"?sort={sort}"
+            while query:
+                page = home(here.server, query)
+                seen += names(page)
+                following = page.all("a", where=lambda e: e.attributes.get("rel") == "next")
+                query = following[0].attributes["href"] if following else ""
+            assert len(seen) == len(set(seen)) == 55 + len(made), sort
+
+
+def test_without_permission_the_home_page_says_what_is_missing(here: Place) -> None:
+    here.until(lambda: here.kube.watching == 1)
+    assert "Not all running clusters" not in home(here.server).text
+    here.kube.rules.clear()
+    here.kube.end_watches()
+    page = until(lambda: home(here.server), lambda page: "may not be listed" in page.text)
+    assert page.one("section", "note").one("h2").text == "Not all running clusters are shown"
+
+
+def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> None:
+    rules = [
+        {"token": "ann-token-0123456789", "name": "ann", "namespaces": ["default"]},
+        {"token": "bob-token-0123456789", "name": "bob", "namespaces": ["team"]},
+    ]
+    (tmp_path / "tokens.json").write_text(json.dumps(rules))
+    mode = make_mode(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
+    with place(opened(tmp_path), tmp_path, choices={"auth": mode}) as here:
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        here.kube.put("RayCluster", ray_cluster("team", "secret", owner=("RayJob", "hidden")))
+        ann, bob = (
+            lambda token=token: home(here.server, Authorization=f"Bearer {token}-token-0123456789")
+            for token in ("ann", "bob")
+        )
+        assert names(until(bob, shown)) == ["secret"]
+        page = until(ann, shown)
+        assert names(page) == ["demo"]
+        assert "secret" not in page.text
+        assert "hidden" not in page.text
+        here.kube.rules.clear()
+        here.kube.end_watches()
+        page = until(ann, lambda page: page.all("section", "note"))
+        assert "the server's log says why" in page.one("section", "note").text
+        assert "team" not in page.text
+
+
+# Above the dashboard.
+
+
+def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_part_is(
+    here: Place, tmp_path: Path
+) -> None:
+    here.head.session = STORED
+    here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
+    here.until_known()
+    body = here.server.get(f"{LIVE}/", BROWSER).body
+    bar = parsed(body).one("header", "hb-live")
+    assert bar.one("span", "hb-pill").text == "Live"
+    assert bar.one("span", "hb-dot")
+    for word in ("demo", "default", "RayJob nightly", "Ray 2.60.0", "Not stored yet"):
+        assert word in bar.text
+    assert [link.attributes["href"] for link in bar.all("a")] == ["/select_cluster"]
+    assert "hidden" in parsed(body).one("p", "hb-told").attributes
+
+    write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
+    page = until(
+        lambda: parsed(here.server.get(f"{LIVE}/", BROWSER).body), lambda page: "View from the archive" in page.text
+    )
+    bar = page.one("header", "hb-live")
+    assert [link.attributes["href"] for link in bar.all("a")] == [
+        "/select_cluster",
+        f"/s/default/demo/{STORED}/_session",
+        f"/s/default/demo/{STORED}/",
+    ]
+    ours = [*page.one("header", "hb-live").walk(), *page.one("p", "hb-told").walk()]
+    assert [e for e in ours if "style" in e.attributes or e.tag in ("script", "style")] == []
+    scripts = [e.attributes["src"] for e in page.all("script")]
+    assert scripts[0].startswith("/_pages/live.")
+    assert here.server.get(scripts[0]).status == 200
+
+
+def test_an_owner_that_no_name_of_kubernetes_can_be_harms_nobody(here: Place) -> None:
+    """Whoever may make a RayCluster writes what they like into its references."""
+    here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "<script>/../x</script>")))
+    here.until_known()
+    assert b"/../x" not in here.server.get(f"{LIVE}/", BROWSER).body
+    (row,) = rows(until(lambda: home(here.server), shown))
+    assert cell(row, "c-name") == "demo default RayCluster"
+
+
+def test_the_version_that_a_head_tells_is_text(here: Place) -> None:
+    here.head.ray_version = "<script>x</script>"
+    here.kube.put("RayCluster", ray_cluster("default", "demo"))
+    here.until_known()
+    body = here.server.get(f"{LIVE}/", BROWSER).body
+    assert b"<script>x" not in body
+    assert "Ray <script>x</script>" in parsed(body).one("header", "hb-live").text
+
+
+def test_what_is_shown_from_the_archive_instead_says_why_beneath_the_history_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)
+    write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
+    with place(opened(tmp_path), tmp_path, address=lambda _: "http://127.0.0.1:1") as here:
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        here.until_known()
+        assert here.server.get(f"/s/default/demo/{STORED}/api/version").status == 200
+        page = parsed(here.server.get(f"{LIVE}/", BROWSER).body)
+        assert not page.all("header", "hb-live")
+        assert page.one("header", "hbar")
+        note = page.one("p", "hb-told")
+        assert "hidden" not in note.attributes
+        assert f"shown from the archive, session {STORED}: its head cannot be reached" in note.text
+        by_name = parsed(here.server.get(f"/s/default/demo/{STORED}/", BROWSER).body)
+        assert not by_name.all("p", "hb-told")

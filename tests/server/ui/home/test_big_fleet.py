@@ -1,0 +1,41 @@
+"""Two thousand sessions: all of them are found, page by page and by searching."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from tests.server.serving import served
+from tests.server.ui.fleets import write_fleet
+
+from .test_page import home, names, rows
+
+SESSIONS = 2000
+
+
+def test_a_fleet_of_two_thousand_sessions(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    made = write_fleet(store, SESSIONS, time.time())
+    with served(store, tmp_path / "cache") as server:
+        page = home(server)
+        assert page.one("p", "dim").text.startswith(f"{SESSIONS:,} sessions, 4 live")
+        assert len(rows(page)) == 50
+        seen: Counter[str] = Counter()
+        query = "?sort=duration"
+        while query:
+            page = home(server, query)
+            seen.update(names(page))
+            query = next(
+                (a.attributes["href"] for a in page.all("a") if a.attributes.get("rel") == "next"),
+                "",
+            )
+        assert seen == {one.cluster.name: 1 for one in made}
+        for one in made[:: SESSIONS // 10]:
+            assert names(home(server, f"?q={one.submission_id}")) == [one.cluster.name]
+        lost = {one.cluster.name for one in made if one.state == "lost"}
+        assert set(names(home(server, "?state=lost&complete=0"))) == lost
+        failing = sum(bool(one.failed) for one in made)
+        assert home(server, "?failed=1").one("p", "dim").text == f"{failing} of {SESSIONS:,} sessions match"

@@ -1,0 +1,292 @@
+"""What went wrong: groups, causes, dead actors, lost nodes, and the sentence about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from ray_history.server.ui.session.tracebacks import trace
+from tests.history.rebuilt import (
+    ACTOR,
+    JOB,
+    NODE,
+    OTHER_NODE,
+    Event,
+    actor,
+    actor_life,
+    actor_step,
+    job,
+    job_life,
+    node,
+    node_life,
+)
+from tests.server.serving import Served, served
+from tests.server.ui.written_sessions import SESSION, end_long_ago, failed, of_input, raised, ran, waited, write_session
+from tests.support.captured import captured, write_archive
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("digest")
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    end_long_ago(folder)
+    with served(store, folder / "cache") as running:
+        yield running
+
+
+def digest_of(folder: Path, events: list[Event], **more: Any) -> dict[str, Any]:
+    store = write_session(folder, events, **more)
+    with served(store, folder / "cache") as server:
+        told: dict[str, Any] = server.get(f"/s/default/told/{SESSION}/_digest").json
+    return told
+
+
+def groups(told: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(group["error"], group["function"]): (group["attempts"], group["downstream"]) for group in told["groups"]}
+
+
+S = f"/s/default/demo/{captured().session}"
+
+
+def test_every_failed_attempt_of_a_captured_session_is_in_one_group(capture: Served) -> None:
+    told = capture.get(f"{S}/_digest").json
+    listed = capture.get(
+        f"{S}/api/v0/tasks?raw=1&limit=10000&filter_keys=state&filter_predicates==&filter_values=FAILED"
+    ).rows
+    assert told["failed_attempts"] == len(listed) == sum(sum(counts) for counts in groups(told).values())
+    assert told["failed_tasks"] == len({row["task_id"] for row in listed})
+    by_id = {(row["task_id"], row["attempt_number"]): row for row in listed}
+    for group in told["groups"]:
+        example = group["example"]
+        row = by_id[example["task_id"], example["attempt_number"]]
+        assert group["function"] in (row["func_or_class_name"], row["name"])
+
+
+def test_the_groups_of_a_captured_session_are_what_its_programs_did(capture: Served) -> None:
+    found = groups(capture.get(f"{S}/_digest").json)
+    assert found["RuntimeError", "flaky"] == (2, 0)
+    assert found["RuntimeError", "BadInit.__init__"] == (1, 1), "the call to the actor that could not be made"
+    assert found["WORKER_DIED", "killer"] == (2, 0)
+    assert found["KeyError", "Counter.boom"] == (1, 0), "by the class, not by what the actor calls itself"
+    assert found["UserCodeException", "Map(bad)"] == (1, 0), "by the name that Ray Data gives, not _map_task"
+
+
+def test_a_task_that_succeeded_when_tried_again_is_told_as_such(capture: Served) -> None:
+    told = {group["function"]: group for group in capture.get(f"{S}/_digest").json["groups"]}
+    assert (told["flaky"]["tasks"], told["flaky"]["recovered"]) == (1, 1)
+    assert (told["raiser"]["tasks"], told["raiser"]["recovered"]) == (1, 0)
+
+
+def test_actors_that_ended_as_planned_are_not_shown(capture: Served) -> None:
+    told = capture.get(f"{S}/_digest").json
+    assert [(dead["class_name"], dead["cause"]) for dead in told["actors"]] == [
+        ("Counter", "WORKER_DIED"),
+        ("BadInit", "CREATION_FAILED"),
+        ("Restarter", "WORKER_DIED"),
+    ]
+    assert told["actors"][1]["reason"] == "RuntimeError: bad init"
+    assert told["dead_actors"] > 3
+
+
+def test_the_sentence_about_a_captured_session(capture: Served) -> None:
+    told = capture.get(f"{S}/_digest").json
+    assert told["headline"] == {
+        "title": "fx-fail failed at 20:57:25 after failing raised ValueError at 20:57:24",
+        "text": '1 of 20 failed attempts go back to "failing".',
+    }
+
+
+def test_what_was_open_at_the_end_is_no_failure(capture: Served) -> None:
+    told = capture.get(f"{S}/_digest").json
+    listed = capture.get(f"{S}/api/v0/tasks?raw=1&limit=10000").rows
+    assert told["unfinished_tasks"] == sum(row["state"] not in ("FINISHED", "FAILED") for row in listed) > 0
+
+
+def test_failures_that_follow_from_another_are_counted_with_it(tmp_path: Path) -> None:
+    cause = raised("load")
+    told = digest_of(
+        tmp_path,
+        [
+            *failed(1, "load", 1, 2, cause),
+            *failed(2, "load", 1, 3, raised("load", "ValueError: another message")),
+            *failed(3, "use", 2, 4, of_input("use", cause)),
+            *failed(4, "use", 2, 5, of_input("use", of_input("use", cause))),
+            *failed(5, "wait", 2, 6, waited("wait", cause)),
+            *failed(6, "use", 2, 7, of_input("use", waited("wait", cause))),
+            *failed(7, "other", 2, 8, raised("other", "KeyError: 'k'")),
+        ],
+    )
+    assert groups(told) == {("ValueError", "load"): (2, 4), ("KeyError", "other"): (1, 0)}
+    assert told["groups"][0]["first_ns"] < told["groups"][0]["last_ns"]
+
+
+def test_a_follower_whose_cause_is_not_in_the_session_stays_a_group_of_its_own(tmp_path: Path) -> None:
+    gone = "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task."
+    text = of_input("crash", "").replace("ray.exceptions.RayTaskError: ", gone)
+    told = digest_of(
+        tmp_path, [*failed(1, "use", 1, 2, of_input("use", raised("lost_task"))), *failed(2, "crash", 1, 2, text)]
+    )
+    assert groups(told) == {("ValueError", "use"): (1, 0), ("WorkerCrashedError", "crash"): (1, 0)}
+    assert {group["function"]: group["of_input"] for group in told["groups"]} == {"use": False, "crash": True}
+
+
+def test_an_exception_of_any_name_is_told_by_its_name(tmp_path: Path) -> None:
+    told = digest_of(
+        tmp_path,
+        [
+            *failed(1, "a", 1, 2, raised("a", "app.errors.Boom: it\nsecond line: of it")),
+            *failed(2, "b", 1, 2, raised("b", "KeyboardInterrupt")),
+            *failed(3, "c", 1, 2, "no trace at all"),
+            *failed(4, "d", 1, 2, "Task was killed due to the node running low on memory.\nMore.", "OUT_OF_MEMORY"),
+        ],
+    )
+    assert set(groups(told)) == {
+        ("Boom", "a"),
+        ("KeyboardInterrupt", "b"),
+        ("TASK_EXECUTION_EXCEPTION", "c"),
+        ("OUT_OF_MEMORY", "d"),
+    }
+    decisive = {group["function"]: group["example"]["trace"]["message"] for group in told["groups"]}
+    assert decisive == {
+        "a": "app.errors.Boom: it",
+        "b": "KeyboardInterrupt",
+        "c": "no trace at all",
+        "d": "Task was killed due to the node running low on memory.",
+    }
+
+
+def test_a_lost_node_is_the_sentence_where_no_job_failed(tmp_path: Path) -> None:
+    told = digest_of(
+        tmp_path,
+        [
+            node(NODE),
+            node_life("ALIVE", 0),
+            node(OTHER_NODE, nodeName="gpu-3"),
+            node_life("ALIVE", 0, OTHER_NODE),
+            node_life(
+                "DEAD", 60, OTHER_NODE,
+                deathInfo={"reason": "UNEXPECTED_TERMINATION", "reasonMessage": "health check failed"},
+            ),
+            *failed(1, "score", 1, 60, "Its node died.", "NODE_DIED", node=OTHER_NODE),
+            *ran(2, "score", 1, 90),
+        ],
+    )  # fmt: skip
+    (lost,) = told["nodes"]
+    assert (lost["node_id"], lost["expected"]) == (OTHER_NODE, False)
+    assert lost["reason"] == "Unexpected termination: health check failed"
+    assert told["headline"] == {
+        "title": "Node gpu-3 was lost at 20:01:00",
+        "text": 'The only failed attempt was of "score" on node gpu-3, which died at 20:01:00.',
+    }
+
+
+def test_a_node_that_left_as_planned_is_no_loss(tmp_path: Path) -> None:
+    gone = {"reason": "AUTOSCALER_DRAIN_IDLE", "reasonMessage": "idle for 300 s"}
+    told = digest_of(
+        tmp_path, [node(), node_life("ALIVE", 0), node_life("DEAD", 60, deathInfo=gone), *ran(1, "fine", 1, 90)]
+    )
+    assert [left["expected"] for left in told["nodes"]] == [True]
+    assert told["headline"] is None
+
+
+def test_where_nothing_lasting_failed_there_is_no_sentence(tmp_path: Path) -> None:
+    told = digest_of(
+        tmp_path,
+        [
+            job(),
+            job_life("CREATED", 0),
+            *failed(1, "flaky", 1, 2, raised("flaky")),
+            *ran(1, "flaky", 3, 4, attempt=1),
+            job_life("FINISHED", 9),
+        ],
+    )
+    assert groups(told) == {("ValueError", "flaky"): (1, 0)}
+    assert told["headline"] is None
+
+
+def test_what_ray_failed_for_one_reason_is_one_cause_whatever_the_function(tmp_path: Path) -> None:
+    events = [*failed(1, "alone", 1, 2, raised("alone")), *failed(2, "alone", 1, 3, raised("alone"))]
+    for number, (name, end) in enumerate([("a", 9), ("b", 5), ("b", 8)], 3):
+        events += failed(number, name, 4, end, "The node was low on memory.", "OUT_OF_MEMORY")
+    told = digest_of(tmp_path, events)
+    assert told["groups"][0]["function"] == "alone", "the largest group, but not the largest cause"
+    assert told["headline"] == {
+        "title": "Tasks began to run out of memory at 20:00:05",
+        "text": '3 of 5 failed attempts ended that way, in 2 functions, the largest part in "b".',
+    }
+
+
+def test_what_is_not_shown_is_counted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.server.ui.session.failures.MOST_GROUPS", 2)
+    monkeypatch.setattr("ray_history.server.ui.session.diagnosis.MOST_GROUPS", 2)
+    events: list[Event] = []
+    for number, end in enumerate((9, 8, 7, 6), 1):
+        events += failed(number, f"f{number}", 1, end, "It died.", "WORKER_DIED")
+    told = digest_of(tmp_path, events)
+    assert (len(told["groups"]), told["groups_left_out"]) == (2, 2)
+    assert told["headline"]["title"] == "Workers began to die at 20:00:06"
+    assert told["headline"]["text"].startswith("4 of 4 failed attempts ended that way, in 4 functions")
+
+
+def test_what_is_rays_own_is_left_out_and_said(tmp_path: Path) -> None:
+    cause = {"actorDiedErrorContext": {"reason": "NODE_DIED", "errorMessage": "Its node has died."}}
+    dead = [actor_life(actor_step("ALIVE", 1, NODE, pid=5)), actor_life(actor_step("DEAD", 7, NODE, deathCause=cause))]
+    own = [*failed(2, "run", 1, 5, "It died.", "WORKER_DIED"), *ran(3, "ping", 1, 2)]
+    for event in own:
+        if "taskDefinitionEvent" in event:
+            event["taskDefinitionEvent"]["taskFunc"]["pythonFunctionDescriptor"]["className"] = "JobSupervisor"
+    events = [
+        *failed(1, "mine", 1, 5, "It died.", "WORKER_DIED"),
+        *own,
+        actor(className="JobSupervisor", rayNamespace="SUPERVISOR_ACTOR_RAY_NAMESPACE"),
+        *dead,
+        job(entrypoint="/x/ray/dashboard/dashboard.py"),
+        job_life("CREATED", 0),
+    ]
+    told = digest_of(tmp_path, events)
+    assert [group["function"] for group in told["groups"]] == ["mine"]
+    assert (told["failed_attempts"], told["actors"], told["dead_actors"]) == (1, [], 0)
+    assert told["internal"] == {"task_attempts": 2, "failed_attempts": 1, "actors": 1, "jobs": 1}
+
+
+def test_actors_die_of_what_ray_says(tmp_path: Path) -> None:
+    cause = {"actorDiedErrorContext": {"reason": "NODE_DIED", "errorMessage": "Its node has died."}}
+    told = digest_of(
+        tmp_path,
+        [
+            actor(className="Store"),
+            actor_life(actor_step("ALIVE", 1, NODE, pid=5)),
+            actor_life(actor_step("DEAD", 7, NODE, deathCause=cause)),
+        ],
+    )
+    (dead,) = told["actors"]
+    assert (dead["actor_id"], dead["class_name"], dead["job_id"]) == (ACTOR, "Store", JOB)
+    assert (dead["cause"], dead["reason"]) == ("NODE_DIED", "Its node has died.")
+
+
+def test_secrets_in_error_texts_are_hidden(tmp_path: Path) -> None:
+    told = digest_of(tmp_path, failed(1, "f", 1, 2, raised("f", "ValueError: DB_PASSWORD=hunter2 refused")))
+    assert "hunter2" not in str(told)
+    assert "<redacted>" in told["groups"][0]["example"]["trace"]["message"]
+
+
+@given(st.text(max_size=400))
+def test_any_text_has_a_decisive_line(text: str) -> None:
+    told = trace(text)
+    assert 0 <= told.decisive < len(told.lines)
+    assert "\x1b" not in told.message
+
+
+def test_colours_are_gone_and_long_traces_keep_their_end() -> None:
+    told = trace("\n".join(f'  File "x", line {n}' for n in range(500)) + "\n\x1b[31mValueError\x1b[0m: red")
+    assert told.lines[told.decisive] == "ValueError: red"
+    assert told.lines_before == 501 - len(told.lines)

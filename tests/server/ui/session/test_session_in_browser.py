@@ -1,0 +1,183 @@
+"""One session in a real browser: its page, the bar above the Ray Dashboard, and the page shown while it opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import open_store
+from tests.server.serving import Served, served
+from tests.server.ui.written_sessions import SESSION, Slow, end_long_ago, ran, write_session
+from tests.support.captured import captured, write_archive
+from tests.support.chromium import Chromium, Page
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+S = f"/s/default/demo/{captured().session}"
+MIDDLE = "2026-11-15T20:57:00Z"
+ASKED = (
+    "performance.getEntriesByType('resource').map(one => new URL(one.name))"
+    ".filter(url => /api|nodes/.test(url.pathname))"
+)
+TEXT = "(document.querySelector('#root')?.innerText ?? '')"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("session-browser")
+    store = open_store(DirectorySettings(folder / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    end_long_ago(folder)
+    with served(store, folder / "cache") as running:
+        assert running.get(f"{S}/api/version").status == 200
+        yield running
+
+
+@pytest.fixture
+def page(chromium: Chromium) -> Iterator[Page]:
+    """A tab; at the end nothing may have gone wrong in it."""
+    with chromium.page() as page:
+        yield page
+        page.value("1")  # takes what the browser still had to say
+        assert page.complaints == []
+
+
+def test_a_click_on_the_timeline_opens_the_dashboard_at_that_moment(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/_session")
+    page.click("svg.plot")
+    page.wait("document.querySelector('.hbar')")
+    assert page.value("new URLSearchParams(location.search).get('at')").startswith("2026-11-15T20:5")
+    assert page.value("location.pathname") == f"{S}/"
+
+
+def test_the_dashboard_shows_the_moment_of_its_address(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/?at={MIDDLE}#/jobs")
+    page.wait(f"{TEXT}.includes('fx-train')")
+    assert "RUNNING" in page.value(TEXT)
+    assert "fx-fail" not in page.value(TEXT), "it was not there yet"
+    assert page.value(f"{ASKED}.length") > 1
+    assert page.value(f"{ASKED}.every(url => url.searchParams.get('at') === '{MIDDLE}')")
+    assert page.value("new Date().toISOString()").startswith("2026-11-15T2"), "the clock of what is running then"
+    page.click("[data-end]")
+    page.wait(f"location.search === '' && {TEXT}.includes('fx-fail')")
+    assert page.value("location.hash") == "#/jobs"
+
+
+def test_moving_the_slider_chooses_a_moment(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/#/jobs")
+    page.wait(f"{TEXT}.includes('fx-fail')")
+    page.value(
+        "(() => { const slider = document.querySelector('#hb-at'); slider.value = 1794776220000;"
+        "slider.dispatchEvent(new Event('change')); })()"
+    )
+    page.wait(f"location.search.startsWith('?at=2026-11-15T20') && {TEXT}.includes('fx-train')")
+    assert "fx-fail" not in page.value(TEXT)
+    assert page.value("location.hash") == "#/jobs"
+
+
+def test_the_bar_stays_above_rays_own_while_scrolling(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/#/actors")
+    page.wait(f"{TEXT}.includes('BadInit') || {TEXT}.includes('Counter')")
+    page.value("scrollTo(0, 400)")
+    page.wait("scrollY > 100")
+    assert page.value("document.querySelector('.hbar').getBoundingClientRect().top") == 0
+    page.wait(
+        "document.elementFromPoint(100, 24).closest('.hbar') && !document.elementFromPoint(100, 60).closest('.hbar')"
+    )
+    fixed = "[...document.querySelectorAll('#root *')].filter(one => getComputedStyle(one).position === 'fixed')"
+    assert page.value(f"{fixed}.map(one => one.getBoundingClientRect().top)") == [48]
+
+
+def test_metrics_say_what_is_not_kept(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/#/metrics")
+    page.wait("!document.querySelector('[data-metrics]').hidden")
+    page.wait("document.querySelector('[data-hb-not-kept]')")
+    told = "getComputedStyle(document.querySelector('[data-hb-not-kept] .MuiAlert-message'), '::before').content"
+    assert "not kept" in page.value(told)
+    page.value("location.hash = '#/jobs'")
+    page.wait("document.querySelector('[data-metrics]').hidden")
+
+
+CUT = """[...function* () {
+  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode, around = text.parentElement, range = document.createRange();
+    if (!text.data.trim() || !around.checkVisibility() || around.closest('.sr, .clip')) continue;
+    range.selectNodeContents(text);
+    const { left, right } = range.getBoundingClientRect();
+    for (let box = around; box; box = box.parentElement) {
+      const style = getComputedStyle(box), edge = box.getBoundingClientRect();
+      if (style.overflowX === 'auto' || style.overflowX === 'scroll' || style.textOverflow === 'ellipsis') break;
+      if (left < edge.left - 1 || right > edge.right + 1) { yield text.data.trim(); break; }
+    }
+  }
+}()]"""
+"""Texts that stand beyond the edge of what they stand in; those that end in dots or can be scrolled are meant to."""
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 390])
+def test_no_text_of_the_page_is_cut_off_in_a_wide_font(chromium: Chromium, server: Served, width: int) -> None:
+    with chromium.page(width) as page:
+        page.open(f"{server.url}{S}/_session")
+        page.value("document.documentElement.style.setProperty('--sans', 'DejaVu Sans')")
+        if folder := os.environ.get("RAY_HISTORY_TEST_PICTURES"):
+            page.picture(Path(folder) / f"session-{width}.png")
+        assert page.value(CUT) == []
+        assert page.value("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1300, 1000, 390])
+def test_so_it_is_with_a_job_that_has_much_to_say(chromium: Chromium, tmp_path: Path, width: int) -> None:
+    said = {
+        "type": "SUBMISSION",
+        "submission_id": "raysubmit_" + "x" * 60,
+        "status": "FAILED",
+        "entrypoint": "python " + "train.py --steps 7 " * 20,
+        "message": "Job entrypoint command failed: " * 10,
+        "start_time": 1_794_772_800_000,
+        "end_time": 1_794_772_860_000,
+    }
+    store = write_session(tmp_path, ran(1, "fine", 0, 5), endpoints={"restful__api__jobs__": [said]})
+    with served(store, tmp_path / "cache") as server, chromium.page(width) as page:
+        server.get(f"/s/default/told/{SESSION}/api/version")
+        page.open(f"{server.url}/s/default/told/{SESSION}/_session")
+        assert "raysubmit_" in page.value("document.querySelector('.jobs').innerText")
+        assert page.value(CUT) == []
+        assert page.value("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(write_session(tmp_path, ran(1, "fine", 0, 5)))
+
+
+@pytest.fixture
+def slow_server(slow: Slow, tmp_path: Path) -> Iterator[Served]:
+    with served(slow, tmp_path / "cache") as running:  # type: ignore[arg-type]
+        yield running
+        slow.go_on.set()
+
+
+def test_the_dashboard_follows_by_itself_once_it_is_ready(slow: Slow, slow_server: Served, page: Page) -> None:
+    page.open(f"{slow_server.url}/s/default/told/{SESSION}/?at=2026-11-15T20:00:02Z#/jobs")
+    assert page.value("document.querySelector('h1').textContent") == "Opening told"
+    page.wait("document.querySelector('.stage.now').dataset.stage === 'reading events'")
+    assert page.value("document.querySelector('[data-failure]').checkVisibility()") is False
+    slow.go_on.set()
+    page.wait("document.querySelector('.hbar')")
+    assert page.value("location.search + location.hash") == "?at=2026-11-15T20:00:02Z#/jobs"
+
+
+def test_an_opening_that_fails_says_why(chromium: Chromium, slow: Slow, slow_server: Served) -> None:
+    with chromium.page() as page:
+        page.open(f"{slow_server.url}/s/default/told/{SESSION}/")
+        page.wait("document.querySelector('.stage.now')")
+        slow.broken = True
+        slow.go_on.set()
+        page.wait("document.querySelector('[data-failure]')?.checkVisibility()")
+        assert "the bucket is gone" in page.value("document.querySelector('[data-failure]').innerText")

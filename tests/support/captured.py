@@ -1,0 +1,155 @@
+"""A real, captured Ray session, and the archives that KubeRay's collectors would have made of it.
+
+`python -m tests.support.captured DIRECTORY` writes one archive that holds all four layout generations side by side.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import sys
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ray_history.archive import layout
+from ray_history.archive.event_files import encode_events
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.settings import DirectorySettings
+from ray_history.archive.stores import Store, open_store
+
+TARBALL = Path(__file__).parents[1] / "data" / "ray-2.60.tgz"
+_TOP = "fixture-2.60"
+_JOB_PAYLOADS = (
+    "driverJobDefinitionEvent",
+    "driverJobLifecycleEvent",
+    "taskDefinitionEvent",
+    "taskLifecycleEvent",
+    "taskProfileEvents",
+    "actorTaskDefinitionEvent",
+    "actorDefinitionEvent",
+)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What one cluster sent and wrote in its life."""
+
+    session: str
+    events: dict[str, list[bytes]]
+    """By the node that sent them, in arrival order."""
+    logs: dict[tuple[str, str], bytes]
+    """By node and name."""
+    polled: dict[str, bytes]
+    truth: dict[str, Any]
+    """The live dashboard's own answers just before death, those in JSON, by the name of their file."""
+
+    @property
+    def event_count(self) -> int:
+        return sum(map(len, self.events.values()))
+
+
+@cache
+def captured() -> Capture:
+    """The capture that the tests carry with them."""
+    events: dict[str, list[bytes]] = {}
+    logs: dict[tuple[str, str], bytes] = {}
+    polled: dict[str, bytes] = {}
+    truth: dict[str, Any] = {}
+    session = ""
+    for name, body in _members():
+        match name.split("/"):
+            case ["META.json"]:
+                session = json.loads(body)["session_name"]
+            case ["events", file]:
+                events[file.partition(".")[0]] = gzip.decompress(body).splitlines()
+            case ["logs", node, *rest]:
+                logs[node, "/".join(rest)] = body
+            case ["polled", file]:
+                polled[file.removesuffix(".json")] = body
+            case ["truth", file] if file.endswith(".json"):
+                truth[file.removesuffix(".json")] = json.loads(body)
+    return Capture(session, events, logs, polled, truth)
+
+
+def _members() -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(TARBALL) as tar:
+        for member in tar:
+            if member.isfile():
+                file = tar.extractfile(member)
+                assert file is not None
+                yield member.name.removeprefix(_TOP + "/"), file.read()
+
+
+def write_archive(store: Store, generation: Generation, cluster: Cluster, root: str = "") -> str:
+    """Store the capture as that generation's collector would have; returns the session's prefix."""
+    capture = captured()
+    flat = generation in (Generation.A, Generation.A_PRIME)
+    place = layout.legacy_session_prefix if flat else layout.session_prefix
+    prefix = place(root, cluster, capture.session)
+    if generation is Generation.A:
+        store.put(layout.join(root, layout.METADIR, cluster.legacy_path, capture.session), b"")
+    else:
+        store.put(layout.marker_key(root, cluster, capture.session), b"")
+    for node, events in capture.events.items():
+        for job, lines in _by_job(events).items():
+            _write_events(store, generation, prefix, node, job, lines)
+    for (node, name), body in capture.logs.items():
+        store.put(layout.join(prefix, "logs", node, name) if flat else layout.log_key(prefix, node, name), body)
+    for name, body in capture.polled.items():
+        store.put(layout.join(prefix, "fetched_endpoints", name), body)
+    return prefix
+
+
+def _write_events(
+    store: Store, generation: Generation, prefix: str, node: str, job: str | None, lines: list[bytes]
+) -> None:
+    if generation is Generation.C:
+        hexed = base64.b64decode(job).hex() if job else None
+        key = layout.event_file_key(prefix, node, hexed, 1_794_787_200_000_000_000 + len(lines))
+        store.put(key, encode_events(lines))
+        return
+    category = f"job_events/{job}" if job else "node_events"
+    by_hour: dict[str, list[bytes]] = defaultdict(list)
+    for line in lines:
+        moment = json.loads(line)["timestamp"]
+        by_hour[moment[:10] + "-" + moment[11:13]].append(line)
+    for hour, group in by_hour.items():
+        body = b"[" + b",".join(group) + b"]"
+        folder = layout.join(prefix, node if generation is Generation.B else "", category)
+        if generation is Generation.A:
+            store.put(f"{folder}/{node}-{hour}", body)
+        else:
+            store.put(f"{folder}/{node}-{hour}.gz", gzip.compress(body))
+
+
+def _by_job(events: list[bytes]) -> dict[str | None, list[bytes]]:
+    groups: dict[str | None, list[bytes]] = defaultdict(list)
+    for line in events:
+        event = json.loads(line)
+        jobs = [event[payload].get("jobId") for payload in _JOB_PAYLOADS if payload in event]
+        groups[jobs[0] if jobs and jobs[0] else None].append(line)
+    return groups
+
+
+def write_every_generation(store: Store) -> dict[Generation, Cluster]:
+    """One bucket with all of them, as it looks after years of upgrades."""
+    clusters = {
+        Generation.A: Cluster("default", "old"),
+        Generation.A_PRIME: Cluster("default", "spring"),
+        Generation.B: Cluster("team-b", "summer", "RayJob", "nightly"),
+        Generation.C: Cluster("team-c", "autumn", "RayService", "chat"),
+    }
+    for generation, cluster in clusters.items():
+        root = layout.KUBERAY_SAMPLE_ROOT if generation is Generation.A else ""
+        write_archive(store, generation, cluster, root)
+    return clusters
+
+
+if __name__ == "__main__":
+    write_every_generation(open_store(DirectorySettings(Path(sys.argv[1]))))

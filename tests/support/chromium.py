@@ -1,0 +1,212 @@
+"""A real browser for the tests: Debian's Chromium, driven over its own debugging protocol.
+
+`python -m tests.support.chromium install` installs it where that is possible: as root, on Debian and its relatives.
+
+One `Chromium` is one browser process; `page()` opens a tab with a size of its own. A tab collects what the console said
+and which requests failed, so that a test can insist on silence.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from .processes import PartUnavailable, Process, free_port, port_is_open
+
+_QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-allow-origins=*",
+)
+_KEYS = {"Enter": "\r", "Escape": "", "Backspace": "", "Tab": ""}
+
+
+def program() -> str | None:
+    """The browser of this machine."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def install() -> None:
+    """Install it unless it is there; says how, where we cannot."""
+    if program():
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        sys.stderr.write("Tests in a browser are skipped: there is no Chromium; sudo apt-get install chromium\n")
+        return
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    apt = ["apt-get", "--quiet=2", "--option=Acquire::Retries=3"]
+    subprocess.run([*apt, "update"], env=quiet, stdout=subprocess.DEVNULL, check=False)  # older lists may do
+    wanted = ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]
+    subprocess.run([*apt, *wanted], env=quiet, stdout=subprocess.DEVNULL, check=True)
+
+
+class Chromium(Process):
+    """The browser."""
+
+    def __init__(self, folder: Path) -> None:
+        found = program()
+        if found is None:
+            raise PartUnavailable("Chromium is not installed; apt-get install chromium")
+        self.port = free_port()
+        super().__init__(
+            [
+                found,
+                *_QUIET,
+                f"--user-data-dir={folder / 'profile'}",
+                f"--remote-debugging-port={self.port}",
+                "about:blank",
+            ],
+            log=folder / "chromium.log",
+            ready=lambda: port_is_open(self.port),
+            start_seconds=60,
+        )
+
+    @contextmanager
+    def page(self, width: int = 1400, height: int = 1000) -> Iterator[Page]:
+        """A tab without cookies and memories of others; it is closed at the end of the block."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json/version", timeout=60) as answer:
+            address = json.load(answer)["webSocketDebuggerUrl"]
+        with _connected(address) as whole:
+            alone = whole.command("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
+            target = whole.command("Target.createTarget", url="about:blank", browserContextId=alone)["targetId"]
+            with _connected(f"ws://127.0.0.1:{self.port}/devtools/page/{target}") as page:
+                for domain in ("Page", "Runtime", "Log", "Network"):
+                    page.command(f"{domain}.enable")
+                page.command(
+                    "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+                )
+                yield page
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Page]:
+    with connect(address, max_size=None, proxy=None) as socket:
+        yield Page(socket)
+
+
+class Navigated(Exception):
+    """The page went away while it was asked something."""
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._number = 0
+        self.complaints: list[str] = []
+        """What the console said, exceptions, and requests that failed or were refused."""
+
+    def command(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv(timeout=60))
+            if message.get("id") == self._number:
+                if message.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    raise Navigated(method)
+                assert "error" not in message, message
+                result: dict[str, Any] = message["result"]
+                return result
+            self._notice(message)
+
+    def _notice(self, message: dict[str, Any]) -> None:
+        told = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
+                self.complaints.append(str(told["args"]))
+            case "Runtime.exceptionThrown":
+                self.complaints.append(str(told["exceptionDetails"]))
+            case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+            case "Network.responseReceived" if told["response"]["status"] >= 400:
+                self.complaints.append(f"{told['response']['status']} {told['response']['url']}")
+            case "Network.loadingFailed" if not told.get("canceled"):
+                self.complaints.append(f"{told['type']}: {told['errorText']}")
+
+    def open(self, url: str) -> None:
+        """Go there, and wait until all of it is loaded."""
+        self.command("Page.navigate", url=url)
+        self.wait(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url.split('#')[0])})")
+
+    def value(self, expression: str) -> Any:
+        """What an expression comes to in the page."""
+        answer = self.command("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, condition: str, seconds: float = 60) -> None:
+        """Until a condition holds in the page."""
+        deadline = time.monotonic() + seconds
+        while not self._holds(condition):
+            assert time.monotonic() < deadline, f"{condition} did not come true; {self.complaints}"
+            time.sleep(0.05)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.value(f"!!({condition})"))
+        except Navigated:  # the next page may tell
+            return False
+
+    def type(self, text: str) -> None:
+        """Key by key, to whatever has the focus."""
+        for letter in text:
+            self.command("Input.dispatchKeyEvent", type="keyDown", text=letter, key=letter)
+            self.command("Input.dispatchKeyEvent", type="keyUp", key=letter)
+
+    def press(self, key: str) -> None:
+        """One key by its name, such as `Enter`."""
+        codes = {"Enter": 13, "Escape": 27, "Backspace": 8, "Tab": 9}
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": _KEYS[key]} if kind == "keyDown" and _KEYS[key] else {}
+            self.command("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **text)
+
+    def click(self, selector: str) -> None:
+        """The middle of the first element that the selector finds."""
+        x, y = self.value(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center'});"
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        )
+        self.drag([(x, y)])
+
+    def drag(self, places: list[tuple[float, float]]) -> None:
+        """Press at the first place, move through the others, let go at the last."""
+        for number, (x, y) in enumerate(places):
+            if number == 0:
+                self._mouse("mousePressed", x, y)
+            else:
+                self._mouse("mouseMoved", x, y)
+        self._mouse("mouseReleased", *places[-1])
+
+    def _mouse(self, kind: str, x: float, y: float) -> None:
+        self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def picture(self, file: Path) -> None:
+        """A screenshot of what is in view."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", format="png")["data"]))
+
+
+if __name__ == "__main__":
+    install()
