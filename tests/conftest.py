@@ -27,6 +27,13 @@ settings.register_profile("ci", derandomize=True, print_blob=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "real_ray" in item.fixturenames:
+            item.add_marker("real_ray")
+
+
 OpenStore = Callable[[str], Store]
 """A store below the given root, configured by the variables a user would set."""
 

@@ -69,7 +69,7 @@ print("the end")
 
 
 @pytest.fixture
-def cluster() -> Iterator[RayCluster]:
+def cluster(real_ray: str) -> Iterator[RayCluster]:
     cluster = RayCluster()
     yield cluster
     cluster.remove()

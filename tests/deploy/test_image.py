@@ -209,7 +209,7 @@ spec:
 
 
 @pytest.fixture
-def ray() -> Iterator[RayCluster]:
+def ray(real_ray: str) -> Iterator[RayCluster]:
     cluster = RayCluster()
     yield cluster
     cluster.remove()

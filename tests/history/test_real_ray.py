@@ -240,7 +240,7 @@ def live_through_everything(
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     folder = tmp_path_factory.mktemp("real")
     store: Store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
     cluster = RayCluster()

@@ -26,7 +26,7 @@ HEAD = max(captured().events, key=lambda node: len(captured().events[node]))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("clients")
     store = open_store(DirectorySettings(folder / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))

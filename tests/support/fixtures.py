@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,15 @@ from .processes import PartUnavailable, ProcessFailed
 from .seaweedfs import SeaweedFS
 
 FaultProxyFactory = Callable[[str], FaultProxy]
+
+
+@pytest.fixture(scope="session")
+def real_ray() -> str:
+    """The version of the installed Ray; it marks every test that runs Ray as `real_ray`."""
+    try:
+        return version("ray")
+    except PackageNotFoundError as reason:
+        not_here("Ray", reason)
 
 
 @pytest.fixture(scope="session")

@@ -667,7 +667,7 @@ assert ray.get(holder.ping.remote()) == 1
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def cluster(real_ray: str) -> Iterator[RayCluster]:
     found = RayCluster()
     try:
         with pytest.MonkeyPatch.context() as patch:

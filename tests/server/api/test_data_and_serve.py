@@ -68,7 +68,7 @@ def serves(cluster: RayCluster) -> bool:
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     folder = tmp_path_factory.mktemp("libraries")
     store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
     cluster = RayCluster()

@@ -18,7 +18,7 @@ from tests.support.ray_cluster import ray_binary
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
+def server(real_ray: str, tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("ray-clients")
     with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
         yield running

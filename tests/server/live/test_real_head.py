@@ -79,7 +79,7 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("head")
     ray = GuardedRay()
     store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))

@@ -746,7 +746,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def ray_address(asked: Client, monkeypatch: pytest.MonkeyPatch) -> str:
+def ray_address(real_ray: str, asked: Client, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ray's log clients ask a live GCS where the dashboard is, and nothing else; here they are told."""
     import ray.util.state.api
 
