@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 
-def start_journal(level: str, form: str) -> None:
+def configure_logging(level: str, form: str) -> None:
     """Send everything from `level` up to stderr; libraries only speak when something is wrong."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLine() if form == "json" else _TextLine())

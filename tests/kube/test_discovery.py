@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ray_history.kube import Discovery, Heads, Kubernetes, NoWay
+from ray_history.kube import Discovery, HeadResolver, HeadUnavailable, Kubernetes
 from ray_history.kube import discovery as discovery_module
 from ray_history.kube.ray_clusters import ray_cluster as read
 from tests.kube.world import World, stand_in_world
@@ -231,7 +231,7 @@ def test_parts_that_are_not_as_expected_count_as_absent(part: str, value: Any) -
 # The way to the head.
 
 
-def door_of(world: World, heads: Heads, thing: dict[str, Any]) -> Any:
+def door_of(world: World, heads: HeadResolver, thing: dict[str, Any]) -> Any:
     cluster = read(thing)
     assert cluster is not None
     return world.ask(lambda kubernetes: heads.door(kubernetes, cluster))
@@ -239,12 +239,12 @@ def door_of(world: World, heads: Heads, thing: dict[str, Any]) -> Any:
 
 def test_the_head_is_asked_by_its_service(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
-    assert door_of(world, Heads(), told()).address == "http://demo-head-svc.team.svc:8265"
-    through = door_of(world, Heads(through_api_server=True), told())
+    assert door_of(world, HeadResolver(), told()).address == "http://demo-head-svc.team.svc:8265"
+    through = door_of(world, HeadResolver(through_api_server=True), told())
     assert through.address == f"{server.url}/api/v1/namespaces/team/services/demo-head-svc:dashboard/proxy"
     assert through.headers == {"Authorization": "Bearer admin-token"}
-    with pytest.raises(NoWay, match="not ready"):
-        door_of(world, Heads(), told(service=None))
+    with pytest.raises(HeadUnavailable, match="not ready"):
+        door_of(world, HeadResolver(), told(service=None))
 
 
 def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten(
@@ -254,7 +254,7 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     thing = told(spec={"authOptions": {"mode": "token", "secretName": "ray-token"}})
     cluster = read(thing)
     assert cluster is not None
-    heads = Heads(read_secrets=True)
+    heads = HeadResolver(read_secrets=True)
 
     def secret(token: str) -> None:
         data = {"auth_token": base64.b64encode(token.encode()).decode()}
@@ -263,7 +263,7 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     async def sent(kubernetes: Kubernetes) -> dict[str, str]:
         return (await heads.door(kubernetes, cluster)).headers
 
-    with pytest.raises(NoWay, match="cannot be had"):
+    with pytest.raises(HeadUnavailable, match="cannot be had"):
         world.ask(sent)
     secret("one")
     assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
@@ -273,14 +273,14 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     assert world.ask(sent) == {"x-ray-authorization": "Bearer two"}
     secret("bad\ntoken")
     heads.forget_token(cluster)
-    with pytest.raises(NoWay, match="holds no token"):
+    with pytest.raises(HeadUnavailable, match="holds no token"):
         world.ask(sent)
 
 
 def test_secrets_are_not_read_unless_allowed(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
-    with pytest.raises(NoWay, match="--use-auth-token-mode"):
-        door_of(world, Heads(), told(spec={"authOptions": {"mode": "token"}}))
+    with pytest.raises(HeadUnavailable, match="--use-auth-token-mode"):
+        door_of(world, HeadResolver(), told(spec={"authOptions": {"mode": "token"}}))
     assert server.requests == []
 
 
@@ -289,10 +289,10 @@ def test_a_cluster_that_asks_for_tokens_of_kubernetes_gets_the_one_given_never_o
 ) -> None:
     world, _ = stand_in
     thing = told(spec={"authOptions": {"mode": "token", "enableK8sTokenAuth": True}})
-    with pytest.raises(NoWay, match="--ray-token-file"):
-        door_of(world, Heads(read_secrets=True), thing)
+    with pytest.raises(HeadUnavailable, match="--ray-token-file"):
+        door_of(world, HeadResolver(read_secrets=True), thing)
     (tmp_path / "given").write_text("given\n")
-    assert door_of(world, Heads(token_file=tmp_path / "given"), thing).headers == {
+    assert door_of(world, HeadResolver(token_file=tmp_path / "given"), thing).headers == {
         "x-ray-authorization": "Bearer given"
     }
 

@@ -18,7 +18,7 @@ from ray_history.archive.stores import Store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
-from ray_history.server.app import Choices, make_app
+from ray_history.server.app import AppConfig, make_app
 from ray_history.server.sessions.manager import Sessions
 from tests.support.processes import free_port
 
@@ -70,13 +70,13 @@ class Served:
 
 @contextmanager
 def served(
-    store: Store, cache: Path, choices: Choices | None = None, *, most_open: int = 8, recheck: float = 0.5
+    store: Store, cache: Path, choices: AppConfig | None = None, *, most_open: int = 8, recheck: float = 0.5
 ) -> Iterator[Served]:
     """The application on a port of its own, until the block ends."""
     indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
     sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
     port = free_port()
-    app = make_app(sessions, choices or Choices())
+    app = make_app(sessions, choices or AppConfig())
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, proxy_headers=False))
     thread = threading.Thread(target=server.run)
     thread.start()

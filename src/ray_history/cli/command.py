@@ -27,7 +27,7 @@ from ray_history.archive.session_files import SessionFiles, list_session
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.collector import settings as collector_settings
-from ray_history.log_setup import FORMATS, LEVELS, start_journal
+from ray_history.log_setup import FORMATS, LEVELS, configure_logging
 
 from .options import AUTH, DASHBOARD_DIR, INDEX, INJECT, KUBE, SERVE, STORAGE, UPSTREAM, WITHOUT_EFFECT, with_options
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ray_history.index.indexer import Indexer
     from ray_history.index.prebuild import Outcome
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="How to tell it.")
 def ray_history(log_level: str, log_format: str) -> None:
     """Keep what Ray clusters did, and show it after they are gone."""
-    start_journal(log_level, log_format)
+    configure_logging(log_level, log_format)
 
 
 def storage_options(command: Command) -> Command:
@@ -93,7 +93,7 @@ def sessions(
     store.check()
     catalog = read_catalog(store, unmarked=unmarked)
     if catalog.undecodable:
-        journal.warning(
+        logger.warning(
             "%d objects among the session markers were not understood, such as %s",
             catalog.undecodable,
             ", ".join(catalog.examples),
@@ -107,9 +107,9 @@ def sessions(
         return
     _print_table(rows)
     if len(found) < len(catalog.sessions):
-        journal.info("showing %d of %d sessions", len(found), len(catalog.sessions))
+        logger.info("showing %d of %d sessions", len(found), len(catalog.sessions))
     elif not found:
-        journal.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
+        logger.info("%s holds no sessions%s", store.url, "" if unmarked else " (try --unmarked)")
 
 
 def index_options(command: Command) -> Command:
@@ -170,7 +170,7 @@ def index(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
         click.echo(f"ray-history: stopped after {done} of {len(wanted)} sessions; what is done stays done", err=True)
         sys.exit(1)
     if failed:
-        journal.error("%d of %d sessions failed", failed, len(wanted))
+        logger.error("%d of %d sessions failed", failed, len(wanted))
         sys.exit(1)
 
 
@@ -243,7 +243,7 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
 
     for name in WITHOUT_EFFECT:
         if flags.pop(name) not in (None, False):
-            journal.warning("--%s has no effect here: %s", name.replace("_", "-"), WITHOUT_EFFECT[name])
+            logger.warning("--%s has no effect here: %s", name.replace("_", "-"), WITHOUT_EFFECT[name])
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
     above = context.parent.params if context.parent else {}
@@ -261,7 +261,7 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
     except (WrongAuth, Misconfigured) as error:
         raise click.ClickException(str(error)) from None
     if settings.auth == "none" and not is_loopback(settings.host):
-        journal.warning(
+        logger.warning(
             "whoever reaches %s:%d sees every session of every namespace; "
             "--auth token, kubernetes or header chooses who may",
             settings.host,
@@ -271,7 +271,7 @@ def serve(context: click.Context, /, tls_cert: str | None, tls_key: str | None, 
     store = open_store(resolve(settings.storage, upstream, os.environ))
     store.check()
     scheme = "https" if tls_cert else "http"
-    journal.info("serving %s on %s://%s:%d%s/", store.url, scheme, settings.host, settings.port, settings.base_path)
+    logger.info("serving %s on %s://%s:%d%s/", store.url, scheme, settings.host, settings.port, settings.base_path)
     run_server(settings)
 
 

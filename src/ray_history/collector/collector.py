@@ -34,7 +34,7 @@ from .polling import Poller
 from .polling.dashboard_client import Dashboard
 from .settings import CollectorSettings
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 QUIET = 2.0
 """Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
@@ -67,7 +67,7 @@ class Collector:
             settings.data_dir / "spool", segment_bytes=settings.segment_bytes, max_bytes=settings.spool_bytes
         )
         for problem in self._spool.problems:
-            journal.warning("spool: %s", problem)
+            logger.warning("spool: %s", problem)
         self._commit = GroupCommit(self._spool)
         self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
         self._events = EventShipper(self._spool, self._destination, self._ledger, self, compress=settings.compress)
@@ -97,7 +97,7 @@ class Collector:
         if session not in self._marked:
             self._store.put(self._destination.marker(session), b"")
             self._marked.add(session)
-            journal.info("session %s is marked in %s", session, self._store.url)
+            logger.info("session %s is marked in %s", session, self._store.url)
 
     def current_session(self) -> str | None:
         current = self.node.current()
@@ -225,7 +225,7 @@ class Collector:
         if not self._ever_reached:
             self._store.check(create=True)
             self._ever_reached = True
-            journal.info("%s is reached", self._store.url)
+            logger.info("%s is reached", self._store.url)
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[_Outcome]:
@@ -236,16 +236,16 @@ class Collector:
         except (ArchiveError, OSError) as error:
             self._store_failures += 1
             if str(error) != self._store_error:
-                journal.error("%s failed and will be tried again: %s", doing, error)
+                logger.error("%s failed and will be tried again: %s", doing, error)
             self._store_error = str(error)
             return
-        except Exception:  # noqa: BLE001 - a bug in one loop must not end the collector, nor be silent
-            journal.exception("%s failed in a way that should not happen", doing)
+        except Exception:
+            logger.exception("%s failed in a way that should not happen", doing)
             return
         outcome.succeeded = True
         if self._ever_reached and self._store_error:
             if self._store_failures:
-                journal.info("%s works again", doing)
+                logger.info("%s works again", doing)
             self._store_error = ""
 
     def status(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UNKNOWN_SESSION = "unknown"
 """Accounts for what came before any session was known; never put into the archive."""
@@ -148,5 +148,5 @@ def _load(file: Path) -> Book:
     except msgspec.DecodeError as error:
         aside = file.with_suffix(f".damaged-{time.time_ns()}")
         file.replace(aside)
-        journal.error("the ledger %s is damaged (%s); set aside as %s, counting starts anew", file, error, aside.name)
+        logger.error("the ledger %s is damaged (%s); set aside as %s, counting starts anew", file, error, aside.name)
         return Book()

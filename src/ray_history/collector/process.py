@@ -20,7 +20,7 @@ from .node.lookup import NodeLookup
 from .polling.dashboard_client import Dashboard, DashboardError, ray_token
 from .settings import CollectorSettings, WrongSetting
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
@@ -46,18 +46,18 @@ def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -
     collector.start()
     if listener:
         host, port = listener.getsockname()[:2]
-        journal.info("taking events at http://%s:%d/v1/events for %s", host, port, settings.cluster.path)
+        logger.info("taking events at http://%s:%d/v1/events for %s", host, port, settings.cluster.path)
     told_to_stop.wait()
-    journal.info("told to stop; storing the last things within %g s", settings.shutdown_grace)
+    logger.info("told to stop; storing the last things within %g s", settings.shutdown_grace)
     began = time.monotonic()
     complete = collector.finish()
     if server is not None:
         server.should_exit = True
     took = time.monotonic() - began
     if complete:
-        journal.info("everything is stored, in %.1f s", took)
+        logger.info("everything is stored, in %.1f s", took)
     else:
-        journal.error("not everything could be stored in %.1f s; the rest waits in %s", took, settings.data_dir)
+        logger.error("not everything could be stored in %.1f s; the rest waits in %s", took, settings.data_dir)
     return 0
 
 

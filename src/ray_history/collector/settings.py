@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ..archive.layout import Cluster
 from ..archive.names import InvalidName, dns_name
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Kind = Literal["text", "boolean", "number", "duration"]
 
@@ -230,7 +230,7 @@ def _value(setting: Setting, flag: str | None, environ: Mapping[str, str]) -> An
         told = f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}"
         if not setting.forgiving:
             raise WrongSetting(told) from error
-        journal.warning("%s; using %s", told, setting.default)
+        logger.warning("%s; using %s", told, setting.default)
         return _parsed(setting.kind, setting.default)
 
 

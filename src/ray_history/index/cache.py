@@ -43,7 +43,7 @@ from typing import BinaryIO
 
 from .manifest import MANIFEST, Damaged, Manifest, check, decode, encode
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[1-9][0-9]*")
 _UNSYNCED, _DAMAGED = "unsynced", "damaged"
@@ -67,7 +67,7 @@ class Opened:
         try:
             check(self.directory, self.manifest, deep=True)
         except Damaged as damage:
-            journal.warning("an index in the cache is damaged: %s", damage)
+            logger.warning("an index in the cache is damaged: %s", damage)
             with _explained(self.directory.parent.parent), suppress(FileNotFoundError):  # it may be gone altogether
                 (self.directory / _DAMAGED).touch()
             return False
@@ -159,7 +159,7 @@ class Entry:
                     self._check(newest, manifest)
                 except (Damaged, FileNotFoundError) as error:
                     lock.close()
-                    journal.warning("removing %s: %s", newest, error)
+                    logger.warning("removing %s: %s", newest, error)
                     _remove(newest)
                     return None
                 except BaseException:
@@ -204,7 +204,7 @@ class Entry:
         try:
             self._cache.evict()
         except CacheUnusable as error:  # what was made is good all the same
-            journal.warning("%s", error)
+            logger.warning("%s", error)
         return opened
 
     def generations(self) -> list[Path]:
@@ -281,7 +281,7 @@ class Entry:
             except FileNotFoundError:
                 return  # it was evicted meanwhile
             except OSError as error:  # it stays marked: who opens it next looks whether it is whole
-                journal.warning("%s could not be written to the disk: %s", generation, error)
+                logger.warning("%s could not be written to the disk: %s", generation, error)
 
     def _remove_leftovers(self) -> None:
         """For holders of `building`."""

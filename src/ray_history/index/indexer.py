@@ -42,7 +42,7 @@ from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, SourceFile, desc
 from .shared import SharedIndex
 from .summary import Summaries, identify, make_summary, renewed
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Indexer:
                 elif (newer := renewed(self.store, session, standing)) is not None:
                     self.summaries.write(session, newer)
         except (ArchiveError, CacheUnusable) as error:
-            journal.warning("there is no summary of %s: %s", session.name, error)
+            logger.warning("there is no summary of %s: %s", session.name, error)
 
     def _write_summary(self, session: Session, opened: Opened) -> None:
         try:
@@ -257,7 +257,7 @@ def _publish(shared: SharedIndex, session: Session, directory: Path, manifest: M
 
 
 def _warn_unshared(session: Session, error: Exception) -> None:
-    journal.warning("the index of %s is used here but could not be shared: %s", session.name, error)
+    logger.warning("the index of %s is used here but could not be shared: %s", session.name, error)
 
 
 @dataclass
@@ -282,7 +282,7 @@ class _Opening:
                 shared.fetch(standing, directory)
                 return standing
             except Damaged as damage:
-                journal.warning(
+                logger.warning(
                     "the index of %s in the archive is damaged and built again: %s", self.session.name, damage
                 )
                 _discard(shared)
@@ -307,7 +307,7 @@ class _Opening:
                 shared.fetch(standing, base)
                 return self._build(directory, base, standing)
             except Damaged as damage:
-                journal.warning("the index of %s in the archive is damaged, left unused: %s", self.session.name, damage)
+                logger.warning("the index of %s in the archive is damaged, left unused: %s", self.session.name, damage)
             finally:
                 _remove(base)
         return self._build(directory, None, None)
@@ -392,7 +392,7 @@ def _discard(shared: SharedIndex) -> None:
     try:
         shared.discard()
     except ArchiveError as error:
-        journal.warning("it could not be removed: %s", error)
+        logger.warning("it could not be removed: %s", error)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .cache import CacheUnusable
 from .indexer import Indexer, Progress, Stop
 from .manifest import Manifest
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 4
 """Sessions on their way at the same time: while one is listed or fetched another is built."""
@@ -126,8 +126,8 @@ def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outc
         return Outcome(session, "failed", error=str(error))
     except Cancelled:
         return Outcome(session, "failed", error="stopped")
-    except Exception as error:  # noqa: BLE001  # a mistake with one session must not cost the others
-        journal.exception("%s could not be indexed", session.name)
+    except Exception as error:  # a mistake with one session must not cost the others
+        logger.exception("%s could not be indexed", session.name)
         return Outcome(session, "failed", error=f"{type(error).__name__}: {error}")
     how = "built" if "making tables" in stages else "fetched" if "fetching the index" in stages else "up to date"
     return Outcome(session, how, manifest)

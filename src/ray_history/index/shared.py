@@ -38,7 +38,7 @@ from .manifest import (
     new_digest,
 )
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FILES_AT_ONCE = 4
 _UNNAMED_FOR = timedelta(hours=1)
@@ -63,9 +63,9 @@ class SharedIndex:
         try:
             return self._decode(body)
         except OtherVersion as error:
-            journal.info("%s/%s: %s", self._store.url, self._manifest_key, error)
+            logger.info("%s/%s: %s", self._store.url, self._manifest_key, error)
         except Damaged as error:
-            journal.warning("%s/%s: %s; it will be built again", self._store.url, self._manifest_key, error)
+            logger.warning("%s/%s: %s; it will be built again", self._store.url, self._manifest_key, error)
         return None
 
     def fetch(self, manifest: Manifest, directory: Path) -> None:
@@ -98,7 +98,7 @@ class SharedIndex:
             else:
                 self._sweep(body, there.values())
                 return True
-        journal.warning("%s/%s changes all the time; not published", self._store.url, self._prefix)
+        logger.warning("%s/%s changes all the time; not published", self._store.url, self._prefix)
         return False
 
     def discard(self) -> None:
@@ -174,7 +174,7 @@ class SharedIndex:
         try:
             self._store.delete_many(stale)
         except ArchiveError as error:
-            journal.warning("%d files of old indexes are left: %s", len(stale), error)
+            logger.warning("%d files of old indexes are left: %s", len(stale), error)
 
 
 def _largest_first(files: Iterable[IndexFile]) -> list[IndexFile]:

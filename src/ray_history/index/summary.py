@@ -27,7 +27,7 @@ from ray_history.history.read.tables import Tables
 from .cache import Cache, Opened
 from .manifest import Manifest
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 _LATER = 120.0
@@ -126,7 +126,7 @@ class Summaries:
                 self._archive.put(key, body)
                 return
             except ArchiveError as error:
-                journal.warning("the summary of %s is kept here but could not be shared: %s", session.name, error)
+                logger.warning("the summary of %s is kept here but could not be shared: %s", session.name, error)
         self._here.put(key, body)
 
 

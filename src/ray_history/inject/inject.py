@@ -19,7 +19,7 @@ from ruamel.yaml.error import YAMLError
 
 from .yaml_editing import append, growing, named, parser, quoted, remove_key, set_key, written
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CONTAINER = "ray-history-collector"
 """The name that KubeRay's operator gives its own."""
@@ -126,7 +126,7 @@ def _add_to(resource: dict[str, Any], sidecar: Sidecar) -> None:
     spec = _part(resource, "spec", called, dict)
     for step in _CLUSTER_IN[kind]:
         if step == "rayClusterSpec" and step not in spec and spec.get("clusterSelector"):
-            journal.info("%s runs on a cluster that is there: add the collector to that one", called)
+            logger.info("%s runs on a cluster that is there: add the collector to that one", called)
             return
         spec = _part(spec, step, called, dict)
     if "historyServerOptions" in spec:
@@ -172,7 +172,7 @@ def _identity(resource: dict[str, Any]) -> Iterator[tuple[str, Node]]:
         yield "OWNER_KIND", kind
         yield "OWNER_NAME", str(name)
     elif kind != "RayCluster":
-        journal.warning("the %s makes up names: its sessions will be listed by their clusters' names alone", kind)
+        logger.warning("the %s makes up names: its sessions will be listed by their clusters' names alone", kind)
 
 
 def _token(spec: dict[str, Any], cluster: str | None, called: str) -> Iterator[tuple[str, Node]]:
@@ -207,7 +207,7 @@ def _add_to_pod(pod: CommentedMap, known: Variables, root: str, sidecar: Sidecar
     with growing(pod, "containers") as containers:
         _update(named(containers, CONTAINER), told, mounts, _security(pod, ray), sidecar)
     if pod.get("terminationGracePeriodSeconds", _GRACE) < _GRACE:
-        journal.warning("%s may end before the last uploads: give it %d s", where, _GRACE)
+        logger.warning("%s may end before the last uploads: give it %d s", where, _GRACE)
 
 
 def _update(
@@ -251,7 +251,7 @@ def _tell_events(ray: CommentedMap, port: int, where: str) -> None:
             if name.endswith("_TYPES") and name in before:
                 continue  # a choice of fewer is the user's to make
             if before.get(name, value) != value:
-                journal.warning("%s: %s was %r, is now %r", where, name, before[name], value)
+                logger.warning("%s: %s was %r, is now %r", where, name, before[name], value)
             _set_variable(env, name, value)
 
 

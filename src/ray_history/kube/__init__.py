@@ -7,10 +7,10 @@ one that proxies, and models objects that are read here as they come.
 """
 
 from .access import Access, in_cluster, is_in_cluster
-from .client import Change, Door, Kubernetes, Listing, resource_path
+from .client import Change, HeadEndpoint, Kubernetes, Listing, resource_path
 from .discovery import Discovery
 from .errors import Denied, Gone, KubeError, Misconfigured, NotFound, Refused, Unreachable
-from .head_resolver import Heads, NoWay
+from .head_resolver import HeadResolver, HeadUnavailable
 from .kubeconfig import default_kubeconfigs, from_kubeconfig
 from .ray_clusters import RayCluster
 from .reviews import Attributes, TokenReview, User
@@ -21,14 +21,14 @@ __all__ = [
     "Change",
     "Denied",
     "Discovery",
-    "Door",
     "Gone",
-    "Heads",
+    "HeadEndpoint",
+    "HeadResolver",
+    "HeadUnavailable",
     "KubeError",
     "Kubernetes",
     "Listing",
     "Misconfigured",
-    "NoWay",
     "NotFound",
     "RayCluster",
     "Refused",

@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HeadEndpoint:
     """A way to a service: what a path is put behind, and what every request must carry."""
 
     address: str
@@ -144,12 +144,12 @@ class Kubernetes:
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return is_allowed(await self._answer("POST", path, body=body))
 
-    async def service_proxy(self, namespace: str, service: str, port: str) -> Door:
+    async def service_proxy(self, namespace: str, service: str, port: str) -> HeadEndpoint:
         """The way to a service's port through the API server, as whom we are there."""
         identity = await self.access.identity()
         path = resource_path("v1", "services", namespace, service)
         address = f"{self.access.server}{path}:{quote(port, safe='')}/proxy"
-        return Door(address, dict(identity.headers), self._transport(identity))
+        return HeadEndpoint(address, dict(identity.headers), self._transport(identity))
 
     async def close(self) -> None:
         if self._session is not None:

@@ -20,7 +20,7 @@ from .client import Kubernetes, resource_path
 from .errors import Denied, Gone, KubeError, NotFound
 from .ray_clusters import GROUP_VERSION, PLURAL, RayCluster, ray_cluster
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -104,7 +104,7 @@ class Discovery:
             if error.status != 403:
                 raise
             if not self._listed_only:
-                journal.info("%s: listed every %g s: %s", self.kubernetes.access.name, self.list_again, error)
+                logger.info("%s: listed every %g s: %s", self.kubernetes.access.name, self.list_again, error)
             self._listed_only = True
             self._seen_until[scope] = ""
             await asyncio.sleep(self.list_again)
@@ -144,5 +144,5 @@ class Discovery:
             case _:
                 why = f"running clusters are as last seen: {error}"
         if self._missing[scope] != why:
-            journal.warning("%s: %s", self.kubernetes.access.name, why)
+            logger.warning("%s: %s", self.kubernetes.access.name, why)
         self._missing[scope] = why

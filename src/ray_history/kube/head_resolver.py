@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .access import read_token, usable_token
-from .client import Door, Kubernetes, resource_path
+from .client import HeadEndpoint, Kubernetes, resource_path
 from .errors import Denied, KubeError, Misconfigured, NotFound
 from .ray_clusters import RayCluster
 
@@ -24,7 +24,7 @@ _SECRET_KEY = "auth_token"  # noqa: S105
 _TOKEN_FRESH_FOR = 30.0
 
 
-class NoWay(KubeError):
+class HeadUnavailable(KubeError):
     """The head cannot be asked; the message says what would help."""
 
 
@@ -33,7 +33,7 @@ def in_cluster_address(cluster: RayCluster) -> str:
 
 
 @dataclass(eq=False)
-class Heads:
+class HeadResolver:
     """The ways to all heads."""
 
     through_api_server: bool = False
@@ -44,13 +44,13 @@ class Heads:
     address: Callable[[RayCluster], str] = in_cluster_address
     _tokens: dict[str, tuple[float, str]] = field(default_factory=dict, repr=False)
 
-    async def door(self, kubernetes: Kubernetes, cluster: RayCluster) -> Door:
+    async def door(self, kubernetes: Kubernetes, cluster: RayCluster) -> HeadEndpoint:
         if not cluster.head_service:
-            raise NoWay(f"the head of {cluster.namespace}/{cluster.name} is not ready")
+            raise HeadUnavailable(f"the head of {cluster.namespace}/{cluster.name} is not ready")
         if self.through_api_server:
             door = await kubernetes.service_proxy(cluster.namespace, cluster.head_service, "dashboard")
         else:
-            door = Door(self.address(cluster))
+            door = HeadEndpoint(self.address(cluster))
         token = await self._token(kubernetes, cluster)
         return replace(door, headers={**door.headers, TOKEN_HEADER: f"Bearer {token}"}) if token else door
 
@@ -64,7 +64,7 @@ class Heads:
         if cluster.asks_for == "kubernetes":
             return self._given_token(cluster)
         if not self.read_secrets:
-            raise NoWay(
+            raise HeadUnavailable(
                 f"{cluster.namespace}/{cluster.name} asks for a token; --use-auth-token-mode reads it from its Secret"
             )
         since, token = self._tokens.get(cluster.uid, (float("-inf"), ""))
@@ -75,13 +75,13 @@ class Heads:
 
     def _given_token(self, cluster: RayCluster) -> str:
         if self.token_file is None:
-            raise NoWay(
+            raise HeadUnavailable(
                 f"{cluster.namespace}/{cluster.name} asks for a token of Kubernetes; give one with --ray-token-file"
             )
         try:
             return read_token(self.token_file)
         except Misconfigured as error:
-            raise NoWay(str(error)) from None
+            raise HeadUnavailable(str(error)) from None
 
     async def _secret_token(self, kubernetes: Kubernetes, cluster: RayCluster) -> str:
         name = f"Secret {cluster.namespace}/{cluster.secret}"
@@ -90,6 +90,6 @@ class Heads:
             encoded = (secret.get("data") or {}).get(_SECRET_KEY, "")
             return usable_token(base64.b64decode(encoded, validate=True).decode("ascii").strip(), name)
         except (Denied, NotFound, Misconfigured) as error:
-            raise NoWay(f"the token of {cluster.namespace}/{cluster.name} cannot be had: {error}") from None
+            raise HeadUnavailable(f"the token of {cluster.namespace}/{cluster.name} cannot be had: {error}") from None
         except (binascii.Error, UnicodeDecodeError, AttributeError, TypeError):
-            raise NoWay(f"{name} holds no token under {_SECRET_KEY}") from None
+            raise HeadUnavailable(f"{name} holds no token under {_SECRET_KEY}") from None

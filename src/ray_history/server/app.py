@@ -36,17 +36,17 @@ from ray_history.server.api.openapi import document
 from ray_history.server.completeness import status as about
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.middleware import Plumbing
-from ray_history.server.http.response_cache import AnswerCache
-from ray_history.server.http.responses import Refused, plain_json, refusal
+from ray_history.server.http.response_cache import ResponseCache
+from ray_history.server.http.responses import ApiError, error_response, plain_json
 from ray_history.server.http.shutdown import KEY as ENDING
-from ray_history.server.http.shutdown import told_to_end
+from ray_history.server.http.shutdown import shutdown_event
 from ray_history.server.logs import browse as log_folder
 from ray_history.server.logs import routes as logs
 from ray_history.server.logs.job_tail import JobTail
 from ray_history.server.sessions.addressing import SessionCatalog
-from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, both_ways, refused_by_archive
+from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, refused_by_archive, with_and_without_slash
 from ray_history.server.sessions.manager import Sessions
-from ray_history.server.sessions.overview import KnownSessions
+from ray_history.server.sessions.overview import OverviewCache
 from ray_history.server.sessions.prebuild import IndexAhead
 from ray_history.server.ui.assets import PREFIX, static_file
 from ray_history.server.ui.bars.history_bar import dashboard_page
@@ -64,7 +64,7 @@ from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
 from .auth.audit import told
 from .live import LIVE, Fleet, LiveView, live_routes
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ANSWERS = 128 << 20
 """Bytes of answers kept per process."""
@@ -91,7 +91,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class AppConfig:
     """What the operator chose about the web side."""
 
     redact: bool = True
@@ -106,7 +106,7 @@ class Choices:
     """Which process of the server this is, if there are several."""
 
 
-def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # noqa: B008  # frozen
+def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  # noqa: B008  # frozen
     """The whole application."""
     frontends, fleet = Frontends(choices.dashboards), choices.fleet
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
@@ -137,7 +137,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
             await dashboard(scope, receive, remembering)
 
     indexer = sessions.indexer
-    known = KnownSessions(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
+    known = OverviewCache(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
     archived = ArchiveSource(addressing.catalog, known, redact=choices.redact, running=fleet.current)
     session_list = SessionList([RunningSource(fleet, addressing.catalog), archived])
     home = Home(session_list, fleet)
@@ -154,7 +154,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
         ahead.start()
         async with fleet.followed():
-            with told_to_end() as ending:
+            with shutdown_event() as ending:
                 yield {ENDING: ending}
         await run_in_threadpool(ahead.stop)
         await run_in_threadpool(session_list.close)
@@ -183,7 +183,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         routes=routes,
         lifespan=lifespan,
         exception_handlers={
-            Refused: _refuse,
+            ApiError: _refuse,
             ArchiveError: _refuse_archive,
             HTTPException: _refuse_http,
             Exception: _crashed,
@@ -193,7 +193,7 @@ def make_app(sessions: Sessions, choices: Choices = Choices()) -> ASGIApp:  # no
         choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen, choices.auth.tokens is not None
     )
 
-    async def refuse(scope: Scope, refused: Refused) -> Response:
+    async def refuse(scope: Scope, refused: ApiError) -> Response:
         return await refusal_to(Request({**scope, "app": app}), refused)
 
     plumbing: Plumbing = Plumbing(Guard(app, choices.auth, refuse, choices.base_path))
@@ -212,7 +212,7 @@ class _Leading:
 
 
 def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
-    answers = AnswerCache(_ANSWERS)
+    answers = ResponseCache(_ANSWERS)
 
     def seen(handler: Handler) -> ASGIApp:
         return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
@@ -229,7 +229,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
-            for path, handler in both_ways(HANDLERS.items())
+            for path, handler in with_and_without_slash(HANDLERS.items())
         ),
         route("/", seen(dashboard_page(frontends))),
         route("/_session", seen(session_page(frontends))),
@@ -271,31 +271,31 @@ async def _seen(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Clu
     return await viewer_of(scope).seen(clusters)
 
 
-async def _refuse(asked: Request | WebSocket, error: Exception) -> Response:
-    assert isinstance(error, Refused)  # noqa: S101
+async def _refuse(request: Request | WebSocket, error: Exception) -> Response:
+    assert isinstance(error, ApiError)  # noqa: S101
     if isinstance(error, Hidden):
-        told("denied", asked.scope, viewer_of(asked.scope).name, status=error.status)
-    return await _sent(asked, error)
+        told("denied", request.scope, viewer_of(request.scope).name, status=error.status)
+    return await _sent(request, error)
 
 
-async def _refuse_archive(asked: Request | WebSocket, error: Exception) -> Response:
+async def _refuse_archive(request: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return await _sent(asked, refused_by_archive(error))
+    return await _sent(request, refused_by_archive(error))
 
 
-async def _sent(asked: Request | WebSocket, refused: Refused) -> Response:
+async def _sent(request: Request | WebSocket, refused: ApiError) -> Response:
     """The answer; whoever wanted a web socket gets the refusal instead of one."""
-    if isinstance(asked, WebSocket):
-        return refusal(refused)
-    return await refusal_to(asked, refused)
+    if isinstance(request, WebSocket):
+        return error_response(refused)
+    return await refusal_to(request, refused)
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
-    journal.error("%s failed", request.url.path, exc_info=error)
-    refused = Refused(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
+    logger.error("%s failed", request.url.path, exc_info=error)
+    refused = ApiError(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
     return await refusal_to(request, refused)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return await refusal_to(request, Refused(error.status_code, error.detail))
+    return await refusal_to(request, ApiError(error.status_code, error.detail))

@@ -16,8 +16,8 @@ from ray_history.archive.stores import open_store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
-from ray_history.log_setup import start_journal
-from ray_history.server.app import Choices, make_app
+from ray_history.log_setup import configure_logging
+from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import LiveSettings, api_server, make_fleet
@@ -72,7 +72,7 @@ def application(settings: Settings) -> ASGIApp:
     given = (Path(settings.dashboard_dir),) if settings.dashboard_dir else ()
     return make_app(
         sessions,
-        Choices(
+        AppConfig(
             redact=not settings.show_secrets,
             dashboards=(*given, fetched),
             base_path=settings.base_path.rstrip("/"),
@@ -110,5 +110,5 @@ def serve(settings: Settings) -> None:
 def from_environment() -> ASGIApp:
     """The application of one process of the server."""
     settings = msgspec.json.decode(os.environ[_SETTINGS], type=Settings)
-    start_journal(settings.log_level, settings.log_format)
+    configure_logging(settings.log_level, settings.log_format)
     return application(settings)

@@ -27,7 +27,7 @@ from ray_history.server.api import actors, cluster_status, jobs, nodes, serve
 from ray_history.server.api import data_and_train as libraries
 from ray_history.server.api import events as cluster_events
 from ray_history.server.api import misc as small_answers
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.redaction.rules import HIDDEN, is_secret, redacted
 from tests.server.serving import Answer, Served, served
 from tests.support.captured import captured, write_archive
@@ -162,7 +162,7 @@ def server(archive: tuple[Store, Path]) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def open_server(archive: tuple[Store, Path]) -> Iterator[Served]:
     """One that hides nothing."""
-    with served(*archive, Choices(redact=False)) as running:
+    with served(*archive, AppConfig(redact=False)) as running:
         yield running
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from tests.collector.collector_process import CollectorProcess
 from tests.history.living import ENDED, KEYS, Rows, differences, has_status, keyed, listings, submit, until
 from tests.server.serving import Served, served
@@ -96,7 +96,7 @@ def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         session = cluster.session.name
         cluster.kill()
         collector.end()
-        server = stack.enter_context(served(store, folder / "cache", Choices(redact=False)))
+        server = stack.enter_context(served(store, folder / "cache", AppConfig(redact=False)))
         yield Lived(looks, server, f"/s/default/oracle/{session}")
 
 

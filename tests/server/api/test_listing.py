@@ -22,7 +22,7 @@ from ray_history.history.read.json_rows import row
 from ray_history.history.read.tables import Tables
 from ray_history.server.api import listing
 from ray_history.server.api.listing import LISTINGS
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from tests.history.rebuilt import actor, actor_life, actor_step, job, lifecycle, rebuild, task, task_id
 from tests.server.serving import Answer, Served, served
 from tests.server.ui.written_sessions import SESSION, write_session
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("listing")
     store = open_store(DirectorySettings(folder / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
-    with served(store, folder / "cache", Choices(redact=False)) as running:
+    with served(store, folder / "cache", AppConfig(redact=False)) as running:
         yield running
 
 
@@ -496,7 +496,7 @@ def test_secrets_in_free_text_are_hidden_wherever_they_stand(tmp_path: Path) -> 
     ]
     store.put(layout.event_file_key(prefix, "f" * 56, "01000000", 2), encode_events(map(msgspec.json.encode, events)))
     with (
-        served(store, tmp_path / "open", Choices(redact=False)) as careless,
+        served(store, tmp_path / "open", AppConfig(redact=False)) as careless,
         served(store, tmp_path / "safe") as careful,
     ):
         for table, of in (("tasks", "task_id"), ("actors", "actor_id")):

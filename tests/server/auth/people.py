@@ -15,7 +15,7 @@ import requests
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.auth import Mode
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
@@ -73,5 +73,5 @@ class Asking:
 
 @contextmanager
 def asking(folder: Path, mode: Mode, store: Store, **choices: Any) -> Iterator[Asking]:
-    with served(store, folder / "cache", Choices(auth=mode, **choices)) as server:
+    with served(store, folder / "cache", AppConfig(auth=mode, **choices)) as server:
         yield Asking(server)

@@ -22,7 +22,7 @@ from ray_history.archive.stores import Store
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
-from ray_history.server.app import Choices, make_app
+from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth.backends import FileTokens
 from ray_history.server.auth.credentials import Peers
 from ray_history.server.auth.rules import RulesFile
@@ -105,7 +105,7 @@ def walk(routes: Sequence[BaseRoute], below: str = "") -> Iterator[Place]:
 def places(folder: Path, store: Store, fleet: Fleet) -> list[Place]:
     indexer = Indexer(store, Cache(folder / "cache", 1 << 30), Limits())
     sessions = Sessions(indexer, most_open=1, query_memory=1 << 28, threads=1)
-    app: Any = make_app(sessions, Choices(fleet=fleet))
+    app: Any = make_app(sessions, AppConfig(fleet=fleet))
     while not isinstance(app, Starlette):
         app = app._app
     sessions.close()
@@ -113,7 +113,7 @@ def places(folder: Path, store: Store, fleet: Fleet) -> list[Place]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SessionRequest:
     """An answer, as far as it can be compared."""
 
     status: int
@@ -127,7 +127,7 @@ class Matrix:
     def __init__(self, port: int, found: list[Place]) -> None:
         self._port, self.places = port, found
 
-    def ask(self, method: str, path: str, token: str | None, cookies: str = "") -> Asked:
+    def ask(self, method: str, path: str, token: str | None, cookies: str = "") -> SessionRequest:
         headers = bearer(token) if token else {}
         if cookies:
             headers["Cookie"] = cookies
@@ -145,7 +145,7 @@ class Matrix:
             connection.close()
         for name in ("x-request-id", "date"):
             told.pop(name, None)
-        return Asked(answer.status, told, body)
+        return SessionRequest(answer.status, told, body)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[M
             api.put("RayCluster", ray_cluster(namespace, "demo"))
         (folder / "kubeconfig").write_text(api.kubeconfig())
         running = LiveSettings(kubeconfigs=str(folder / "kubeconfig"), use_kubernetes_proxy=True)
-        with served(store, folder / "served", Choices(auth=mode, fleet=make_fleet(running))) as server:
+        with served(store, folder / "served", AppConfig(auth=mode, fleet=make_fleet(running))) as server:
             made = Matrix(server.port, places(folder, store, make_fleet(running)))
             deadline = time.monotonic() + 60
             while b'"live"' not in made.ask("GET", "/clusters", ADA).body:
@@ -171,8 +171,8 @@ def cookies(namespace: str, session: str = SESSION) -> str:
     return f"cluster_name=demo; cluster_namespace={namespace}; session_name={session}"
 
 
-def as_if_nameless(asked: Asked, namespace: str) -> Asked:
-    return Asked(asked.status, asked.headers, asked.body.replace(namespace.encode(), b"NAMESPACE"))
+def as_if_nameless(asked: SessionRequest, namespace: str) -> SessionRequest:
+    return SessionRequest(asked.status, asked.headers, asked.body.replace(namespace.encode(), b"NAMESPACE"))
 
 
 def test_every_route_is_classified(matrix: Matrix) -> None:

@@ -16,7 +16,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.api.metrics import metrics
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.http.compression import coding
 from ray_history.server.http.middleware import Plumbing
 from ray_history.server.live import Fleet
@@ -137,7 +137,7 @@ def test_a_number_that_is_too_long_is_called_so(server: Served) -> None:
 
 
 def test_cookies_stay_below_the_base_path(store: Store, tmp_path: Path, server: Served) -> None:
-    with served(store, tmp_path / "cache", Choices(base_path="/hist")) as below:
+    with served(store, tmp_path / "cache", AppConfig(base_path="/hist")) as below:
         assert "Path=/hist;" in below.get("/hist/enter_cluster/default/demo/latest").headers["set-cookie"]
     assert "Path=/;" in server.get("/enter_cluster/default/demo/latest").headers["set-cookie"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ray_history.archive.stores import Store
-from ray_history.kube import Discovery, Heads, Kubernetes, from_kubeconfig
-from ray_history.server.app import Choices
+from ray_history.kube import Discovery, HeadResolver, Kubernetes, from_kubeconfig
+from ray_history.server.app import AppConfig
 from ray_history.server.live import Fleet, HeadClient
 from tests.server.serving import Served, served
 from tests.support.kube_stand_in import KubeStandIn
@@ -55,7 +55,7 @@ def place(
         ways.setdefault("address", lambda _: f"http://{head.address}")
         fleet = Fleet(
             [Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)],
-            HeadClient(Heads(**ways)) if heads else None,
+            HeadClient(HeadResolver(**ways)) if heads else None,
         )
-        with served(store, folder / "cache", Choices(fleet=fleet, **(choices or {}))) as server:
+        with served(store, folder / "cache", AppConfig(fleet=fleet, **(choices or {}))) as server:
             yield Place(server, kube, head)

@@ -18,8 +18,8 @@ from websockets.sync.client import connect
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from ray_history.kube import Discovery, Heads, Kubernetes, from_kubeconfig
-from ray_history.server.app import Choices
+from ray_history.kube import Discovery, HeadResolver, Kubernetes, from_kubeconfig
+from ray_history.server.app import AppConfig
 from ray_history.server.live import Fleet, HeadClient
 from tests.collector.collector_process import CollectorProcess
 from tests.server.serving import Served, served
@@ -97,8 +97,8 @@ def scene(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             (folder / "kubeconfig").write_text(kube.kubeconfig())
             direct = {"address": lambda _: ray.dashboard}
             with (
-                served(store, folder / "one", Choices(fleet=fleet(folder, **direct))) as server,
-                served(store, folder / "two", Choices(fleet=fleet(folder, through_api_server=True))) as through,
+                served(store, folder / "one", AppConfig(fleet=fleet(folder, **direct))) as server,
+                served(store, folder / "two", AppConfig(fleet=fleet(folder, through_api_server=True))) as through,
             ):
                 for each in (server, through):
                     until(lambda each=each: "live" in {row["sessionName"] for row in each.get("/clusters").json})
@@ -109,7 +109,7 @@ def scene(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def fleet(folder: Path, **ways: Any) -> Fleet:
     kubernetes = Kubernetes(from_kubeconfig([folder / "kubeconfig"]))
-    return Fleet([Discovery(kubernetes, first_pause=0.1)], HeadClient(Heads(read_secrets=True, **ways)))
+    return Fleet([Discovery(kubernetes, first_pause=0.1)], HeadClient(HeadResolver(read_secrets=True, **ways)))
 
 
 def test_the_head_itself_wants_a_token(scene: Scene) -> None:

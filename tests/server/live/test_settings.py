@@ -50,7 +50,7 @@ def servers(settings: LiveSettings) -> list[str]:
 
 def test_outside_of_kubernetes_there_is_nothing_to_ask() -> None:
     fleet = make_fleet(LiveSettings())
-    assert (fleet.asked, fleet.heads, fleet.running, fleet.missing) == (False, None, [], [])
+    assert (fleet.contacts_heads, fleet.heads, fleet.running, fleet.missing) == (False, None, [], [])
 
 
 def test_kubectls_own_kubeconfig_is_used_only_when_asked_for(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ray_history.server.api.listing import LISTINGS
-from ray_history.server.app import HANDLERS, Choices
+from ray_history.server.app import HANDLERS, AppConfig
 from tests.history.rebuilt import ACTOR, JOB, NODE, task_id
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, ran, write_session
@@ -49,7 +49,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
         endpoints={each["name"]: each["body"] for each in documents() if each["source"] == "endpoint"},
         logs={(NODE, LOG): msgspec.json.encode(message) + b"\n"},
     )
-    with served(store, folder / "cache") as usual, served(store, folder / "other", Choices(redact=False)) as showing:
+    with served(store, folder / "cache") as usual, served(store, folder / "other", AppConfig(redact=False)) as showing:
         yield usual, showing
 
 

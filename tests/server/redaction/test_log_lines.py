@@ -20,7 +20,7 @@ from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.redaction.log_lines import without_secrets, written_by_ray
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
@@ -54,7 +54,7 @@ def server(folder: Path) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def open_server(folder: Path) -> Iterator[Served]:
     store = open_store(DirectorySettings(folder / "archive"))
-    with served(store, folder / "open", Choices(redact=False)) as server:
+    with served(store, folder / "open", AppConfig(redact=False)) as server:
         yield server
 
 

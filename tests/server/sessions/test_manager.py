@@ -19,7 +19,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.api import listing, timeline
 from ray_history.server.completeness import status as about
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 from tests.server.serving import served
 from tests.support.captured import captured, write_archive
 
@@ -216,7 +216,7 @@ def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session
 def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(asked: Asked) -> object:
+    def failing(asked: SessionRequest) -> object:
         return asked.tables.rows("select error('this is no fault of the files')")
 
     monkeypatch.setattr(about, "account", failing)

@@ -17,7 +17,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
-from ray_history.server.sessions.overview import Account, Known, KnownSessions, _Events
+from ray_history.server.sessions.overview import Account, OverviewCache, SessionOverview, _Events
 from ray_history.server.ui.home.rows import Row, make_row
 from ray_history.server.ui.home.session_list import SessionList
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
@@ -54,19 +54,19 @@ def account(role: str = "head", ended: str | None = None, alive_until: float = 0
 @pytest.mark.parametrize(
     ("known", "state"),
     [
-        (Known(), "unknown"),
-        (Known(None, (account(alive_until=NOW + 10),)), "live"),
-        (Known(None, (account(alive_until=NOW - 100),)), "live"),
-        (Known(None, (account(alive_until=NOW - 1000),)), "lost"),
-        (Known(None, (account(ended="graceful"), account("worker", alive_until=NOW - 5000))), "ended"),
-        (Known(None, (account("worker", "graceful"), account(alive_until=NOW - 5000))), "lost"),
-        (Known(summary("live"), (account(ended="graceful"),)), "ended"),
-        (Known(summary("live")), "live"),
-        (Known(summary("lost")), "lost"),
-        (Known(summary("ended")), "ended"),
+        (SessionOverview(), "unknown"),
+        (SessionOverview(None, (account(alive_until=NOW + 10),)), "live"),
+        (SessionOverview(None, (account(alive_until=NOW - 100),)), "live"),
+        (SessionOverview(None, (account(alive_until=NOW - 1000),)), "lost"),
+        (SessionOverview(None, (account(ended="graceful"), account("worker", alive_until=NOW - 5000))), "ended"),
+        (SessionOverview(None, (account("worker", "graceful"), account(alive_until=NOW - 5000))), "lost"),
+        (SessionOverview(summary("live"), (account(ended="graceful"),)), "ended"),
+        (SessionOverview(summary("live")), "live"),
+        (SessionOverview(summary("lost")), "lost"),
+        (SessionOverview(summary("ended")), "ended"),
     ],
 )
-def test_the_state_is_that_of_the_head_by_its_last_sign_of_life(known: Known, state: str) -> None:
+def test_the_state_is_that_of_the_head_by_its_last_sign_of_life(known: SessionOverview, state: str) -> None:
     assert known.state(NOW) == state
 
 
@@ -74,30 +74,42 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
     silent = {**summary().facts, "ended": None, "alive_until": None}
     accounts = msgspec.structs.replace(summary().accounts, collectors=0, head_ended=False)
     for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
-        known = Known(summary(facts=silent, accounts=accounts, newest_file=newest))
+        known = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=newest))
         assert known.state(NOW) == state
         assert make_row(session(), known, state, redact=True).kept.short == "no account"
-    hourly = Known(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
+    hourly = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
     assert hourly.state(NOW) == "live"
 
 
 @pytest.mark.parametrize(
     ("known", "share", "short"),
     [
-        (Known(), None, "not yet indexed"),
-        (Known(summary()), 1.0, ""),
-        (Known(None, (account(ended="graceful", received=90, stored=80, duplicated=10),)), 1.0, ""),
-        (Known(None, (account(ended="graceful", received=90, stored=90, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
-        (Known(None, (account(ended="graceful", received=100, stored=75),)), 0.75, "25 not stored"),
-        (Known(None, (account(ended="graceful", received=90, stored=80, quarantined=10),)), 1.0, "10 not understood"),
-        (Known(None, (account(alive_until=NOW, received=90, stored=40, dropped_by_ray=10),)), 0.9, "Ray dropped 10"),
-        (Known(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
-        (Known(summary("lost")), 1.0, "vanished"),
-        (Known(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
-        (Known(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
+        (SessionOverview(), None, "not yet indexed"),
+        (SessionOverview(summary()), 1.0, ""),
+        (SessionOverview(None, (account(ended="graceful", received=90, stored=80, duplicated=10),)), 1.0, ""),
+        (
+            SessionOverview(None, (account(ended="graceful", received=90, stored=90, dropped_by_ray=10),)),
+            0.9,
+            "Ray dropped 10",
+        ),
+        (SessionOverview(None, (account(ended="graceful", received=100, stored=75),)), 0.75, "25 not stored"),
+        (
+            SessionOverview(None, (account(ended="graceful", received=90, stored=80, quarantined=10),)),
+            1.0,
+            "10 not understood",
+        ),
+        (
+            SessionOverview(None, (account(alive_until=NOW, received=90, stored=40, dropped_by_ray=10),)),
+            0.9,
+            "Ray dropped 10",
+        ),
+        (SessionOverview(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
+        (SessionOverview(summary("lost")), 1.0, "vanished"),
+        (SessionOverview(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
+        (SessionOverview(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
     ],
 )
-def test_what_is_missing_is_told_with_its_reason(known: Known, share: float | None, short: str) -> None:
+def test_what_is_missing_is_told_with_its_reason(known: SessionOverview, share: float | None, short: str) -> None:
     row = make_row(session(), known, known.state(NOW), redact=True)
     assert (row.kept.share, row.kept.short) == (share, short)
     assert bool(row.kept.why) == bool(short)
@@ -111,17 +123,17 @@ def test_a_row_shows_the_job_that_runs_before_one_that_failed_and_counts_the_oth
         for number, status in enumerate(["FAILED", "RUNNING", "FAILED", "SUCCEEDED"])
     ]
     told = summary("live", jobs=jobs, jobs_by_status={"FAILED": 2, "RUNNING": 1, "SUCCEEDED": 1})
-    row = make_row(session(), Known(told), "live", redact=True)
+    row = make_row(session(), SessionOverview(told), "live", redact=True)
     assert row.job is not None
     assert (row.job.status, row.other_jobs, row.other_failed) == ("RUNNING", 3, 2)
 
 
 def test_secrets_in_what_a_job_runs_can_neither_be_seen_nor_searched() -> None:
     told = summary_of(made(failed=1), NOW, entrypoint="train --api-key hunter2", error="login failed: password=hunter3")
-    row = make_row(session(), Known(told), "ended", redact=True)
+    row = make_row(session(), SessionOverview(told), "ended", redact=True)
     assert row.job is not None
     assert "hunter" not in row.job.entrypoint + "".join(row.fields.values()) + "".join(row.lines)
-    shown = make_row(session(), Known(told), "ended", redact=False)
+    shown = make_row(session(), SessionOverview(told), "ended", redact=False)
     assert "hunter2" in shown.fields["job"]
     assert "hunter3" in shown.fields["error"]
 
@@ -146,9 +158,9 @@ def test_each_object_is_read_once_and_summaries_not_even_by_the_next_process(tmp
     write_fleet(store, 40, NOW)  # type: ignore[arg-type]
     sessions = read_catalog(store).sessions  # type: ignore[arg-type]
 
-    def known() -> KnownSessions:
+    def known() -> OverviewCache:
         summaries = Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True)  # type: ignore[arg-type]
-        return KnownSessions(store, summaries, tmp_path / "cache")  # type: ignore[arg-type]
+        return OverviewCache(store, summaries, tmp_path / "cache")  # type: ignore[arg-type]
 
     first = known()
     first.refresh(sessions, NOW)
@@ -168,7 +180,7 @@ def test_what_changed_or_went_away_is_noticed_and_what_is_damaged_counts_as_not_
     store = open_store(DirectorySettings(tmp_path / "archive"))
     fleet = write_fleet(store, 10, NOW)
     sessions = {entry.name: entry for entry in read_catalog(store).sessions}
-    known = KnownSessions(store, Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True), tmp_path / "cache")
+    known = OverviewCache(store, Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True), tmp_path / "cache")
     known.refresh(list(sessions.values()), NOW)
     changed, gone, damaged = (sessions[one.session] for one in fleet[5:8])
     more = msgspec.structs.replace(summary(), event_files=99)
@@ -212,7 +224,7 @@ def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path
     source.answer = fail
     with pytest.raises(Unreachable):
         fleet.listed()
-    one = make_row(session(), Known(), "unknown", redact=True)
+    one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
     assert fleet.listed().rows == (one,)
     wait_for(lambda: fleet.listed().complete)
@@ -234,7 +246,7 @@ def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() ->
     fleet.listed()
     wait_for(lambda: fleet.listed().complete)
     fleet.close()
-    one = make_row(session(), Known(), "unknown", redact=True)
+    one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
     clock[0] += 10
     listed = fleet.listed()

@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from ray_history.server.sessions.standby import Spare
+from ray_history.server.sessions.standby import Standby
 
 
 def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:
     left: list[int] = []
-    spare = Spare(count().__next__, left.append)
+    spare = Standby(count().__next__, left.append)
     assert [spare.take() for _ in range(3)] == [0, 1, 2]
     spare.close()
     assert left == [3]
@@ -20,7 +20,7 @@ def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:
 
 def test_it_is_made_before_anybody_asks() -> None:
     made = threading.Event()
-    spare = Spare(made.set, lambda _: None)
+    spare = Standby(made.set, lambda _: None)
     assert made.wait(10)
     spare.close()
 
@@ -35,7 +35,7 @@ def test_who_comes_after_a_failure_gets_another() -> None:
         return number
 
     left: list[int] = []
-    spare = Spare(make, left.append)
+    spare = Standby(make, left.append)
     with pytest.raises(OSError, match="no memory"):
         spare.take()
     assert spare.take() == 1

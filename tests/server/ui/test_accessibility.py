@@ -12,7 +12,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.auth.backends import FileTokens
 from ray_history.server.auth.credentials import Peers
 from ray_history.server.auth.rules import RulesFile
@@ -105,7 +105,7 @@ def test_a_session_that_is_being_opened(axe: Axe, page: Page, tmp_path: Path) ->
 def test_signing_in(axe: Axe, page: Page, tmp_path: Path) -> None:
     store = open_store(DirectorySettings(tmp_path / "archive"))
     mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers())
-    with served(store, tmp_path / "cache", Choices(auth=mode)) as server:
+    with served(store, tmp_path / "cache", AppConfig(auth=mode)) as server:
         page.open(f"{server.url}/login")
         page.value("document.querySelector('details').open = true")
         assert axe.grave_findings(page) == []

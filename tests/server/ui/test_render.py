@@ -10,7 +10,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from tests.server.serving import Served, served
 from tests.support.captured import write_archive
 
@@ -36,7 +36,7 @@ def base(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def server(folder: Path, base: str) -> Iterator[Served]:
     store = open_store(DirectorySettings(folder / "archive"))
-    with served(store, folder / "cache", Choices(base_path=base)) as running:
+    with served(store, folder / "cache", AppConfig(base_path=base)) as running:
         yield running
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .envelope import Unreadable, split
 from .spool import Spool, SpoolFull
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -175,7 +175,7 @@ class Intake:
         self.refused[reason] += 1
         if time.monotonic() - self._last_complaint > 10:
             self._last_complaint = time.monotonic()
-            journal.error("refusing events, Ray will send them again: %s", detail)
+            logger.error("refusing events, Ray will send them again: %s", detail)
         await _answer(send, status, b"text/plain", detail.encode() + b"\n", (b"retry-after", b"10"))
 
 

@@ -22,7 +22,7 @@ from ray_history.collector.ledger import UNKNOWN_SESSION, Ledger
 from .envelope import Place, Unreadable, place_of, split
 from .spool import Segment, Spool
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Surroundings(Protocol):
@@ -93,7 +93,7 @@ class EventShipper:
         if found.quarantine:
             key = self._destination.quarantine(f"{segment.created_ns}-{segment.sequence}.jsonl.gz")
             self._destination.store.put(key, encode_events(found.quarantine))
-            journal.warning("%d events or batches could not be filed; they are kept in %s", len(found.quarantine), key)
+            logger.warning("%d events or batches could not be filed; they are kept in %s", len(found.quarantine), key)
         self._count(segment, found, stored_bytes)
 
     def _sort(self, segment: Segment) -> _Sorted:
@@ -102,7 +102,7 @@ class EventShipper:
             try:
                 events = split(body)
             except Unreadable as error:
-                journal.warning("a batch of %d bytes was not understood: %s", len(body), error)
+                logger.warning("a batch of %d bytes was not understood: %s", len(body), error)
                 found.quarantine.append(body)
                 continue
             for event in events:

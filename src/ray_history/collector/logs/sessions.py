@@ -26,7 +26,7 @@ from ..settings import CollectorSettings
 from .scanner import Identity
 from .shipper import LogShipper
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _UNHURRIED = 3600.0
 """Seconds for finishing a session that is over while the collector lives on; what is left is tried again."""
@@ -94,7 +94,7 @@ class SessionLogs:
             return
         self._ledger.node(session.name, node)
         self._due = 0.0
-        journal.info("following the logs of %s as node %s", session.name, node)
+        logger.info("following the logs of %s as node %s", session.name, node)
 
     def _ship(self) -> None:
         lines = sum(shipper.scan().pending_lines for shipper in self._current)
@@ -143,10 +143,10 @@ class SessionLogs:
                 self._ledger.node(session.name, shipper.node).ended = "graceful"
             (self._state / f"{session.name}.finished").touch()
             self._finished.add(session.name)
-            journal.info("the logs of %s are stored", session.name)
+            logger.info("the logs of %s are stored", session.name)
         else:
             for failure in failures[:3]:
-                journal.error("storing the logs of %s failed and will be tried again: %s", session.name, failure)
+                logger.error("storing the logs of %s failed and will be tried again: %s", session.name, failure)
             time.sleep(_PAUSE)
 
     def _shippers(self, session: RaySession, node: str) -> list[LogShipper]:

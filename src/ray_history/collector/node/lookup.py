@@ -15,7 +15,7 @@ import msgspec
 
 from ray_history.collector.polling.dashboard_client import DEFAULT_PORT, Dashboard, DashboardError, dashboard_url
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _INTERVAL = 30.0
 _TIMEOUT = 3.0
@@ -59,6 +59,6 @@ class NodeLookup:
             answer = self._dashboard.get(f"/api/v0/nodes?{urlencode({'limit': 100, **condition})}", timeout=_TIMEOUT)
             rows = msgspec.json.decode(answer.body, type=_Answer).data.result.result
         except (DashboardError, msgspec.DecodeError) as error:
-            journal.debug("the head does not tell which node this is: %s", error)
+            logger.debug("the head does not tell which node this is: %s", error)
             return None
         return next((row.node_id.lower() for row in rows if row.state == "ALIVE" and row.node_id), None)

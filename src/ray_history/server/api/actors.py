@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from ray_history.archive.layout import endpoint_name
 from ray_history.server.api.listing import without_internal
-from ray_history.server.api.polled import google_style, is_later, polled_data
+from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 _NIL = "f" * 56
 """How Ray prints the node and the worker of an actor that has none."""
@@ -33,33 +33,37 @@ _COLUMNS = (
 )
 
 
-def list_actors(asked: Asked) -> Response:
+def list_actors(request: SessionRequest) -> Response:
     """All actors, or those of `ids=a,b`; unknown ones are null, as in Ray."""
-    ids = asked.query["ids"].split(",") if "ids" in asked.query else None
-    users = without_internal(asked, "actors", asked.tables.source("actors", asked.view))
-    actors = actor_infos(asked, users) if ids is None else actors_of(asked, "actor_id", ids, users)
+    ids = request.query["ids"].split(",") if "ids" in request.query else None
+    users = without_internal(request, "actors", request.tables.source("actors", request.view))
+    actors = actor_infos(request, users) if ids is None else actors_of(request, "actor_id", ids, users)
     if ids is not None:
         actors = {actor_id: actors.get(actor_id) for actor_id in ids}
-    return enveloped({"actors": shown(asked, actors)}, "All actors fetched.")
+    return enveloped({"actors": shown(request, actors)}, "All actors fetched.")
 
 
-def get_actor(asked: Asked) -> Response:
+def get_actor(request: SessionRequest) -> Response:
     """One actor; null if there is none, as in Ray."""
-    actor_id = asked.part("actor_id")
-    actor = actors_of(asked, "actor_id", [actor_id]).get(actor_id)
-    return enveloped({"detail": shown(asked, google_style(actor))}, "Actor details fetched.")
+    actor_id = request.path_param("actor_id")
+    actor = actors_of(request, "actor_id", [actor_id]).get(actor_id)
+    return enveloped({"detail": shown(request, camel_case_keys(actor))}, "Actor details fetched.")
 
 
-def actors_of(asked: Asked, column: str, values: list[str], actors: str = "") -> dict[str, dict[str, Any] | None]:
+def actors_of(
+    request: SessionRequest, column: str, values: list[str], actors: str = ""
+) -> dict[str, dict[str, Any] | None]:
     """Those that have one of these values, by their ids, of all or of these rows."""
-    rows = actors or asked.tables.source("actors", asked.view)
-    return actor_infos(asked, f"(from {rows} where {column} in (select unnest(?)))", [values])
+    rows = actors or request.tables.source("actors", request.view)
+    return actor_infos(request, f"(from {rows} where {column} in (select unnest(?)))", [values])
 
 
-def actor_infos(asked: Asked, actors: str, values: list[object] | None = None) -> dict[str, dict[str, Any] | None]:
+def actor_infos(
+    request: SessionRequest, actors: str, values: list[object] | None = None
+) -> dict[str, dict[str, Any] | None]:
     """Actors of these rows by their ids. Secrets included."""
-    rows = asked.tables.fetch(f"select {_COLUMNS} from {actors} order by start_ns, actor_id", values or [])
-    usage = polled_usage(asked, {row[4] for row in rows if row[4]})
+    rows = request.tables.fetch(f"select {_COLUMNS} from {actors} order by start_ns, actor_id", values or [])
+    usage = polled_usage(request, {row[4] for row in rows if row[4]})
     return {row[0]: _actor(row, usage.get(row[4], NodeUsage())) for row in rows}
 
 
@@ -139,15 +143,15 @@ class NodeUsage:
     mem: list[Any] = field(default_factory=list)
 
 
-def polled_usage(asked: Asked, nodes: Iterable[str]) -> dict[str, NodeUsage]:
+def polled_usage(request: SessionRequest, nodes: Iterable[str]) -> dict[str, NodeUsage]:
     """By node: from its own page, where it was polled, else from the summary of all nodes."""
     wanted = set(nodes)
     if not wanted:
         return {}
-    summaries = polled_summaries(polled_data(asked, "/nodes?view=summary"))
-    details = polled_details(asked, wanted)
+    summaries = polled_summaries(polled_data(request, "/nodes?view=summary"))
+    details = polled_details(request, wanted)
     found = {node_id: details.get(node_id) or summaries[node_id] for node_id in wanted & (summaries | details).keys()}
-    return {node_id: _usage(node) for node_id, node in found.items() if not is_later(asked, node.get("now"), 1e9)}
+    return {node_id: _usage(node) for node_id, node in found.items() if not is_later(request, node.get("now"), 1e9)}
 
 
 def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -157,10 +161,10 @@ def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def polled_details(asked: Asked, nodes: Iterable[str]) -> dict[str, dict[str, Any]]:
+def polled_details(request: SessionRequest, nodes: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The pages of nodes that were polled while these were alive, by id."""
     names = {endpoint_name(f"/nodes/{node_id}"): node_id for node_id in nodes}
-    rows = asked.tables.rows(
+    rows = request.tables.rows(
         "select name, body->'$.data.detail' from document where source = 'endpoint' and name in (select unnest(?))",
         [list(names)],
     )

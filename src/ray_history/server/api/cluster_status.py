@@ -21,7 +21,7 @@ from ray_history.server.api.polled import polled_answer
 from ray_history.server.api.resources import Amounts, held_resources, resources_of
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 _UNKNOWN = " (unavailable in history server)"
 _EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
@@ -29,33 +29,33 @@ _MOST_FAILURES = 20
 _WAITING = "'PENDING_ARGS_AVAIL', 'PENDING_NODE_ASSIGNMENT', 'PENDING_OBJ_STORE_MEM_AVAIL', 'PENDING_ARGS_FETCH'"
 
 
-def cluster_status(asked: Asked) -> Response:
+def cluster_status(request: SessionRequest) -> Response:
     """With `format=1` as text, as `ray status` prints it."""
-    as_text = asked.query.get("format", "0") == "1"
+    as_text = request.query.get("format", "0") == "1"
     url = "/api/cluster_status?format=1" if as_text else "/api/cluster_status"
-    polled = polled_answer(asked, url) if asked.view.at is None else None  # it tells of the last poll only
+    polled = polled_answer(request, url) if request.view.at is None else None  # it tells of the last poll only
     data = polled.get("data") if isinstance(polled, dict) else None
     if not isinstance(data, dict):
         data = (
-            {"clusterStatus": status_text(asked)}
+            {"clusterStatus": status_text(request)}
             if as_text
             else {"autoscalingStatus": None, "autoscalingError": None, "clusterStatus": None}
         )
-    if asked.view.end is not None:
+    if request.view.end is not None:
         data = _closed(data)
-    return enveloped(shown(asked, data), "Got formatted cluster status." if as_text else "Got cluster status.")
+    return enveloped(shown(request, data), "Got formatted cluster status." if as_text else "Got cluster status.")
 
 
-def status_text(asked: Asked) -> str:
+def status_text(request: SessionRequest) -> str:
     """The report as of the moment that is shown, in the autoscaler's words."""
-    observed = View(asked.view.at)  # closed, a session has nothing that runs or waits
-    used = held_resources(asked, observed)
+    observed = View(request.view.at)  # closed, a session has nothing that runs or waits
+    used = held_resources(request, observed)
     active: Counter[str] = Counter()
     idle: Counter[str] = Counter()
     total: Amounts = defaultdict(float)
     failures = []
-    nodes = asked.tables.source("nodes", observed)
-    for node_id, state, resources, labels, ip, instance_id, reason in asked.tables.rows(
+    nodes = request.tables.source("nodes", observed)
+    for node_id, state, resources, labels, ip, instance_id, reason in request.tables.rows(
         f"select node_id, state, resources_total, labels, node_ip, instance_id, death_reason from {nodes} "
         "order by end_ns desc nulls last, node_id"
     ):
@@ -72,7 +72,7 @@ def status_text(asked: Asked) -> str:
     for amounts in used.values():
         for name, amount in amounts.items():
             in_use[name] += amount
-    header = f"======== Autoscaler status: {_moment(asked)} ========"
+    header = f"======== Autoscaler status: {_moment(request)} ========"
     line = "-" * len(header)
     return "\n".join(
         [
@@ -96,7 +96,7 @@ def status_text(asked: Asked) -> str:
             "From request_resources:",
             _UNKNOWN,
             "Pending Demands:",
-            *(_demands(asked, observed) or [" (no resource demands)"]),
+            *(_demands(request, observed) or [" (no resource demands)"]),
         ]
     )
 
@@ -132,10 +132,10 @@ def without_nodes(text: str) -> str:
     return "\n".join(lines)
 
 
-def _demands(asked: Asked, view: View) -> list[str]:
+def _demands(request: SessionRequest, view: View) -> list[str]:
     """What waited for resources, by shape, the most wanted first."""
-    tasks, actors = asked.tables.source("tasks", view), asked.tables.source("actors", view)
-    rows = asked.tables.fetch(
+    tasks, actors = request.tables.source("tasks", view), request.tables.source("actors", view)
+    rows = request.tables.fetch(
         f"""select required_resources::varchar, count(*) from (
             select required_resources from {tasks} where state in ({_WAITING}) and type = 'NORMAL_TASK'
             union all
@@ -166,8 +166,8 @@ def _counted(groups: Counter[str]) -> list[str]:
     return [f" {count} {group}" for group, count in sorted(groups.items())]
 
 
-def _moment(asked: Asked) -> str:
-    moment = asked.view.at or asked.open.facts.get("last_ns")
+def _moment(request: SessionRequest) -> str:
+    moment = request.view.at or request.open.facts.get("last_ns")
     if not moment:
         return "time unknown"
     return datetime.fromtimestamp(moment / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

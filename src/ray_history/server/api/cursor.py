@@ -11,8 +11,8 @@ import binascii
 import hashlib
 from dataclasses import dataclass
 
-from ray_history.server.http.responses import Refused
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.http.responses import ApiError
+from ray_history.server.sessions.endpoint import SessionRequest
 
 _FURTHEST = 2**63 - 1
 """What a database takes: a token may be made by anybody."""
@@ -38,21 +38,21 @@ class Page:
         return Following(_written(end, self.question) if limit and end < rows else None)
 
 
-def begun(asked: Asked) -> Page | None:
+def begun(request: SessionRequest) -> Page | None:
     """The page of `cursor`, empty for the first; None where nobody asks for one."""
-    token = asked.query.get("cursor")
+    token = request.query.get("cursor")
     if token is None:
         return None
-    if "offset" in asked.query:
-        raise Refused(400, "cursor and offset are given; take one of them")
-    question = _question(asked)
+    if "offset" in request.query:
+        raise ApiError(400, "cursor and offset are given; take one of them")
+    question = _question(request)
     return Page(_read(token, question) if token else 0, question)
 
 
-def _question(asked: Asked) -> bytes:
-    manifest = asked.open.opened.manifest
-    told = [f"{name}={value}" for name, value in asked.query.multi_items() if name != "cursor"]
-    told += [asked.request.url.path, str(asked.open.ended_ns), *(file.digest for file in manifest.files)]
+def _question(request: SessionRequest) -> bytes:
+    manifest = request.open.opened.manifest
+    told = [f"{name}={value}" for name, value in request.query.multi_items() if name != "cursor"]
+    told += [request.http.url.path, str(request.open.ended_ns), *(file.digest for file in manifest.files)]
     return hashlib.blake2b("\n".join(told).encode(), digest_size=8).digest()
 
 
@@ -67,7 +67,7 @@ def _read(token: str, question: bytes) -> int:
         told = b""
     offset = int.from_bytes(told[:8])
     if len(told) != 8 + len(question) or told[8:] != question or offset > _FURTHEST:
-        raise Refused(
+        raise ApiError(
             400,
             "cursor is of another question, or the session went on since; "
             "begin again with an empty cursor=, or go by offset=",

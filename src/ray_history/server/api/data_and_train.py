@@ -19,7 +19,7 @@ from ray_history.server.api.jobs import job_rows
 from ray_history.server.api.polled import exported, is_later, polled_answer
 from ray_history.server.http.responses import plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 # Data ----------------------------------------------------------------------------------------------------------------
 
@@ -27,26 +27,26 @@ _VALUE_AND_MAX = ("current_bytes", "cpu_usage_cores", "gpu_usage_cores", "memory
 _ENDED_DATASET = ("FINISHED", "FAILED")
 
 
-def datasets(asked: Asked) -> Response:
+def datasets(request: SessionRequest) -> Response:
     """The datasets of a job, the newest first."""
-    job_id = asked.part("job_id")
-    answer = polled_answer(asked, f"/api/data/datasets/{job_id}")
+    job_id = request.path_param("job_id")
+    answer = polled_answer(request, f"/api/data/datasets/{job_id}")
     polled = objects_of(object_of(answer).get("datasets"))
     found: dict[str, dict[str, Any]] = {}
-    for told in exported(asked, "EXPORT_DATASET_METADATA"):
+    for told in exported(request, "EXPORT_DATASET_METADATA"):
         if told.get("job_id") == job_id and isinstance(told.get("dataset_id"), str):
             _keep_furthest(found, told["dataset_id"], _dataset(told), "state", _ENDED_DATASET)
     for row in polled:
-        if not is_later(asked, row.get("start_time"), 1e9):
-            if is_later(asked, row.get("end_time"), 1e9):
+        if not is_later(request, row.get("start_time"), 1e9):
+            if is_later(request, row.get("end_time"), 1e9):
                 row |= {"state": "RUNNING", "end_time": None}
             _keep_furthest(found, str(row.get("dataset")), row, "state", _ENDED_DATASET)
-    end = asked.view.end
+    end = request.view.end
     for row in found.values():
         if end is not None and row.get("state") not in _ENDED_DATASET:
             row |= {"state": "FAILED", "end_time": end / 1e9}
     newest_first = sorted(found.values(), key=lambda row: _number(row.get("start_time")), reverse=True)
-    return plain_json(shown(asked, {"datasets": newest_first}))
+    return plain_json(shown(request, {"datasets": newest_first}))
 
 
 def _keep_furthest(
@@ -92,40 +92,42 @@ _ENDED_RUN = ("FINISHED", "ERRORED", "ABORTED")
 _ABORTED = "Terminated due to system errors or killed by the user."
 
 
-def train_runs(asked: Asked) -> Response:
+def train_runs(request: SessionRequest) -> Response:
     """The runs of Train V2, the newest first."""
-    answer = polled_answer(asked, "/api/train/v2/runs/v1")
+    answer = polled_answer(request, "/api/train/v2/runs/v1")
     polled = objects_of(object_of(answer).get("train_runs"))
     found: dict[str, dict[str, Any]] = {}
-    for run in _exported_runs(asked):
+    for run in _exported_runs(request):
         found[run["id"]] = run
     for run in polled:
-        if not is_later(asked, run.get("start_time_ns"), 1):
-            if is_later(asked, run.get("end_time_ns"), 1):
+        if not is_later(request, run.get("start_time_ns"), 1):
+            if is_later(request, run.get("end_time_ns"), 1):
                 run |= {"status": "RUNNING", "end_time_ns": None}
             _keep_furthest(found, str(run.get("id")), run, "status", _ENDED_RUN)
     if found:
-        _close_runs(asked, found.values())
+        _close_runs(request, found.values())
     newest_first = sorted(found.values(), key=lambda run: _number(run.get("start_time_ns")), reverse=True)
-    return plain_json(shown(asked, {"train_runs": newest_first}))
+    return plain_json(shown(request, {"train_runs": newest_first}))
 
 
-def train_runs_of_v1(asked: Asked) -> Response:
+def train_runs_of_v1(request: SessionRequest) -> Response:
     """The runs of Train V1, which leaves no export files."""
-    answer = polled_answer(asked, "/api/train/v2/runs")
-    return plain_json(shown(asked, answer if isinstance(answer, dict) else {"train_runs": []}))
+    answer = polled_answer(request, "/api/train/v2/runs")
+    return plain_json(shown(request, answer if isinstance(answer, dict) else {"train_runs": []}))
 
 
-def _exported_runs(asked: Asked) -> list[dict[str, Any]]:
+def _exported_runs(request: SessionRequest) -> list[dict[str, Any]]:
     runs: dict[str, dict[str, Any]] = {}
     attempts: dict[str, dict[str, dict[str, Any]]] = {}
-    for told in exported(asked, "EXPORT_TRAIN_RUN"):
+    for told in exported(request, "EXPORT_TRAIN_RUN"):
         if isinstance(told.get("id"), str):
             _keep_furthest(runs, told["id"], _run(told), "status", _ENDED_RUN)
-    for told in exported(asked, "EXPORT_TRAIN_RUN_ATTEMPT"):
+    for told in exported(request, "EXPORT_TRAIN_RUN_ATTEMPT"):
         of_run = attempts.setdefault(str(told.get("run_id")), {})
         _keep_furthest(of_run, str(told.get("attempt_id")), _attempt(told), "status", _ENDED_RUN)
-    jobs = {job["job_id"]: job for job in job_rows(asked, asked.tables.source("jobs", asked.view))} if runs else {}
+    jobs = (
+        {job["job_id"]: job for job in job_rows(request, request.tables.source("jobs", request.view))} if runs else {}
+    )
     for run_id, run in runs.items():
         run["attempts"] = list(attempts.get(run_id, {}).values())
         run["job_details"] = jobs.get(str(run["job_id"]))
@@ -228,12 +230,12 @@ def _attempt(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _close_runs(asked: Asked, runs: Iterable[dict[str, Any]]) -> None:
+def _close_runs(request: SessionRequest, runs: Iterable[dict[str, Any]]) -> None:
     """Workers get the state of their actors; a run whose controller is dead cannot go on, which Ray calls ABORTED."""
     states: dict[str, str] = dict(
-        asked.tables.rows(f"select actor_id, state from {asked.tables.source('actors', asked.view)}")
+        request.tables.rows(f"select actor_id, state from {request.tables.source('actors', request.view)}")
     )
-    end = asked.view.end
+    end = request.view.end
     for run in runs:
         attempts = objects_of(run.get("attempts"))
         for worker in (worker for attempt in attempts for worker in objects_of(attempt.get("workers"))):

@@ -9,29 +9,29 @@ from starlette.responses import Response
 
 from ray_history.history.read.json_rows import row
 from ray_history.server.api.listing import without_internal
-from ray_history.server.http.responses import Refused, plain_json
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.http.responses import ApiError, plain_json
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 
-def list_jobs(asked: Asked) -> Response:
+def list_jobs(request: SessionRequest) -> Response:
     """All jobs, the newest first."""
-    users = without_internal(asked, "jobs", asked.tables.source("jobs", asked.view))
-    return plain_json(shown(asked, job_rows(asked, users)))
+    users = without_internal(request, "jobs", request.tables.source("jobs", request.view))
+    return plain_json(shown(request, job_rows(request, users)))
 
 
-def get_job(asked: Asked) -> Response:
+def get_job(request: SessionRequest) -> Response:
     """One job, by the id of its driver or of its submission."""
-    asked_id = asked.part("job_or_submission_id")
-    named = f"(from {asked.tables.source('jobs', asked.view)} where job_id = ? or submission_id = ?)"
-    found = job_rows(asked, named, [asked_id, asked_id])
+    asked_id = request.path_param("job_or_submission_id")
+    named = f"(from {request.tables.source('jobs', request.view)} where job_id = ? or submission_id = ?)"
+    found = job_rows(request, named, [asked_id, asked_id])
     if not found:
-        raise Refused(404, f"Job {asked_id[:200]} does not exist")
-    return plain_json(shown(asked, found[0]))
+        raise ApiError(404, f"Job {asked_id[:200]} does not exist")
+    return plain_json(shown(request, found[0]))
 
 
-def job_rows(asked: Asked, jobs: str, values: list[object] | None = None) -> list[dict[str, Any]]:
+def job_rows(request: SessionRequest, jobs: str, values: list[object] | None = None) -> list[dict[str, Any]]:
     """Jobs as Ray describes them, the newest first, of these rows; secrets included."""
-    rows = asked.tables.rows(
+    rows = request.tables.rows(
         f"select {row('jobs', detail=True)} from {jobs} order by start_ms desc nulls last, job_id desc", values or []
     )
     return [msgspec.json.decode(text) for (text,) in rows]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ray_history.archive.catalog import Session
 from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
-from ray_history.server.http.responses import Refused, note_value, plain_json
+from ray_history.server.http.responses import ApiError, note_value, plain_json
 from ray_history.server.live import LiveView
 from ray_history.server.sessions.addressing import SessionCatalog
 
@@ -76,7 +76,7 @@ class Addressing:
                 return await self._of_kind(viewer, namespace, kind.lower(), name, "latest")
             case [namespace, kind, name, session] if kind.lower() in KINDS:
                 return await self._of_kind(viewer, namespace, kind.lower(), name, session)
-        raise Refused(
+        raise ApiError(
             400,
             "enter a session by /enter_cluster/NAMESPACE/CLUSTER/SESSION or "
             f"/enter_cluster/NAMESPACE/{{{','.join(KINDS)}}}/NAME[/SESSION]",
@@ -99,12 +99,12 @@ class Addressing:
             ("cluster_namespace", "Cluster Namespace Cookie not found"),
         ):
             if not cookies.get(name):
-                raise Refused(
+                raise ApiError(
                     400, f"{missing}; open /s/NAMESPACE/CLUSTER/SESSION/ or enter one by /enter_cluster first"
                 )
         namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
         if cookies["session_name"] == "live":
-            return await self.live.remembered(viewer, namespace, cluster)
+            return await self.live.cached_per_session(viewer, namespace, cluster)
         return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
     def remember(self, response: Response, session: Session) -> None:

@@ -21,9 +21,9 @@ from ray_history.history.read.json_rows import may_hold_secret, row
 from ray_history.server.api import cursor
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import MOST_DIGITS, Filter, boolean, filters, integer, one_of
-from ray_history.server.http.responses import Refused, Streamed, growing_json, listed_json
+from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.manager import LITTLE, MUCH
 
 _COUNTS_KEPT = 1000
@@ -153,12 +153,12 @@ LISTINGS = {
 }
 
 
-def list_rows(asked: Asked, table: str) -> Response:
+def list_rows(request: SessionRequest, table: str) -> Response:
     """The rows of the state API's listing."""
-    tables, query = asked.tables, asked.query
+    tables, query = request.tables, request.query
     listing = LISTINGS[table]
     limit = integer(query, "limit", 100, least=0)
-    page_of = cursor.begun(asked)
+    page_of = cursor.begun(request)
     offset = page_of.offset if page_of else integer(query, "offset", 0, least=0)
     integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
     detail = boolean(query, "detail", default=False)
@@ -167,33 +167,33 @@ def list_rows(asked: Asked, table: str) -> Response:
     where, values = conditions(listing, asked_for)
 
     def listed(rows: str) -> str:
-        users = without_internal(asked, table, rows)
+        users = without_internal(request, table, rows)
         return f"(from {users} where not is_driver)" if without_drivers else users
 
     def texts(chosen: str, *, few: bool, one: bool = False) -> str:
-        prepared = table == "tasks" and detail and asked.redact and not few
+        prepared = table == "tasks" and detail and request.redact and not few
         environments = tables.environments() if prepared else ()
-        made = row(table, detail=detail, redact=asked.redact, few=few, environments=environments)
+        made = row(table, detail=detail, redact=request.redact, few=few, environments=environments)
         clean = prepared and tables.are_clean()
         suspect = "true" if one else may_hold_secret(table, detail=detail, clean=clean)  # one is sooner looked through
-        return f"select encode({made}), {suspect if asked.redact else 'false'} from ({chosen})"
+        return f"select encode({made}), {suspect if request.redact else 'false'} from ({chosen})"
 
     if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
         alone = f"where {where}{_order(listing, query, by_key=True)}"
         found = tables.fetch_task(
             asked_for[0].value,
-            asked.view,
+            request.view,
             lambda rows: texts(f"from {listed(rows)} {alone}", few=True, one=True),
             values,
         )
         head, tail = _envelope(
-            asked, table, len(found), len(found), page_of.next(limit, len(found)) if page_of else None
+            request, table, len(found), len(found), page_of.next(limit, len(found)) if page_of else None
         )
         return listed_json(head, _texts(found[offset : offset + limit]), tail)
-    rows = listed(_source(asked, table, asked_for))
+    rows = listed(_source(request, table, asked_for))
     chosen = f"from {rows} where {where or 'true'}"
-    total, filtered = _counted(asked, rows, listing, asked_for)
-    head, tail = _envelope(asked, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
+    total, filtered = _counted(request, rows, listing, asked_for)
+    head, tail = _envelope(request, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
     order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE) or total <= _ALL_FROM_SOURCE)
     by_keys = table == "tasks" and "sort" in query and limit > _WIDE
 
@@ -210,7 +210,7 @@ def list_rows(asked: Asked, table: str) -> Response:
     some = _HELD if expected <= _HELD else _SOME
 
     def at_once() -> Generator[list[tuple[bytes, bool]]]:
-        first = tables.first_tasks(limit + limit // 4, asked.view) if table == "tasks" else None
+        first = tables.first_tasks(limit + limit // 4, request.view) if table == "tasks" else None
         made = 0
         if first and limit > _FEW and not (where or order or offset):
             # Read by one core: others would read, and make, groups of rows behind those that are asked for.
@@ -233,7 +233,7 @@ def list_rows(asked: Asked, table: str) -> Response:
         for at in range(offset, end, _AT_ONCE):
             yield tables.fetch(*page(min(_AT_ONCE, end - at), at))
 
-    pages = pages_by_keys() if by_keys else asked.open.stream(*page(limit, offset), MUCH if detail else LITTLE)
+    pages = pages_by_keys() if by_keys else request.open.stream(*page(limit, offset), MUCH if detail else LITTLE)
 
     def parts() -> Generator[bytes]:
         yield head
@@ -247,11 +247,11 @@ def list_rows(asked: Asked, table: str) -> Response:
 
 
 def _envelope(
-    asked: Asked, table: str, total: int, filtered: int, following: cursor.Following | None
+    request: SessionRequest, table: str, total: int, filtered: int, following: cursor.Following | None
 ) -> tuple[bytes, bytes]:
     """What stands before and after the rows."""
     nothing = None if table == "runtime_envs" else ""  # as Ray does
-    warning = msgspec.json.encode(losses.warning(asked, table) or nothing).decode()
+    warning = msgspec.json.encode(losses.warning(request, table) or nothing).decode()
     head = (
         '{"result": true, "msg": "", "data": {"result": {'
         f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
@@ -268,60 +268,60 @@ def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
     return (only.key, only.predicate) == (listing.key, "=") and _is_exact(only.key, only.value)
 
 
-def without_internal(asked: Asked, table: str, rows: str) -> str:
+def without_internal(request: SessionRequest, table: str, rows: str) -> str:
     """SQL: the rows, with `exclude_internal` without those of Ray's own: job supervisors, and what polling causes."""
-    if not boolean(asked.query, "exclude_internal", default=False) or "is_internal" not in LISTINGS[table].flags:
+    if not boolean(request.query, "exclude_internal", default=False) or "is_internal" not in LISTINGS[table].flags:
         return rows
     return f"(from {rows} where not is_internal)"
 
 
-def _source(asked: Asked, table: str, asked_for: list[Filter]) -> str:
+def _source(request: SessionRequest, table: str, asked_for: list[Filter]) -> str:
     """SQL: the rows of a table, as far as they can match."""
     for each in asked_for:
         if table == "tasks" and each.key == "task_id" and each.predicate == "=":
-            return asked.tables.task(each.value, asked.view)
-    return asked.tables.source(table, asked.view)
+            return request.tables.task(each.value, request.view)
+    return request.tables.source(table, request.view)
 
 
-def _counted(asked: Asked, rows: str, listing: Listing, asked_for: list[Filter]) -> tuple[int, int]:
+def _counted(request: SessionRequest, rows: str, listing: Listing, asked_for: list[Filter]) -> tuple[int, int]:
     """Rows before and after filters. Conditions stand in `where`, so that Parquet's statistics spare most work."""
     key = (rows, tuple(asked_for))
-    known = asked.open.counts.get(key)
+    known = request.open.counts.get(key)
     if known is None:
-        total = _count(asked, rows, *conditions_at_source(listing, asked_for))
+        total = _count(request, rows, *conditions_at_source(listing, asked_for))
         same = is_counted_at_source(listing, asked_for)
-        filtered = total if same else _count(asked, rows, *conditions(listing, asked_for))
+        filtered = total if same else _count(request, rows, *conditions(listing, asked_for))
         known = total, filtered
-        if len(asked.open.counts) < _COUNTS_KEPT:
-            asked.open.counts[key] = known
+        if len(request.open.counts) < _COUNTS_KEPT:
+            request.open.counts[key] = known
     return known
 
 
-def _count(asked: Asked, rows: str, where: str, values: list[object]) -> int:
-    ((number,),) = asked.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
+def _count(request: SessionRequest, rows: str, where: str, values: list[object]) -> int:
+    ((number,),) = request.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
     return int(number)
 
 
-def is_counted_at_source(listing: Listing, asked: list[Filter]) -> bool:
+def is_counted_at_source(listing: Listing, request: list[Filter]) -> bool:
     """Whether Ray counts nothing but what matches."""
-    return all(each.key in listing.at_source and each.key not in _AT_SOURCE for each in asked)
+    return all(each.key in listing.at_source and each.key not in _AT_SOURCE for each in request)
 
 
-def conditions_at_source(listing: Listing, asked: list[Filter]) -> tuple[str, list[object]]:
+def conditions_at_source(listing: Listing, request: list[Filter]) -> tuple[str, list[object]]:
     """SQL for the filters that Ray applies where the rows come from, and its parameters."""
-    return conditions(listing, [each for each in asked if each.key in listing.at_source], _AT_SOURCE)
+    return conditions(listing, [each for each in request if each.key in listing.at_source], _AT_SOURCE)
 
 
 def conditions(
-    listing: Listing, asked: list[Filter], columns: Mapping[str, str] = MappingProxyType({})
+    listing: Listing, request: list[Filter], columns: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, list[object]]:
     """SQL for the filters, and its parameters; `columns` are where others are looked at than are named."""
     sql: list[str] = []
     values: list[object] = []
-    for condition in asked:
+    for condition in request:
         key = condition.key
         if key not in listing.filterable:
-            raise Refused(
+            raise ApiError(
                 400,
                 f"The given filter column {key[:60]} is not supported. Supported filter columns: {listing.filterable}",
             )
@@ -353,11 +353,11 @@ def _number(condition: Filter) -> int:
     try:
         number = int(condition.value)
     except ValueError:
-        raise Refused(
+        raise ApiError(
             400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a int type column; give an integer"
         ) from None
     if abs(number) >= 10**MOST_DIGITS:
-        raise Refused(400, f"the number of filter {condition.key} is too long; it takes at most {MOST_DIGITS} digits")
+        raise ApiError(400, f"the number of filter {condition.key} is too long; it takes at most {MOST_DIGITS} digits")
     return number
 
 
@@ -367,7 +367,7 @@ def _flag(condition: Filter) -> bool:
         return True
     if text in ("false", "0"):
         return False
-    raise Refused(
+    raise ApiError(
         400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a boolean type column; give true or false"
     )
 
@@ -380,7 +380,7 @@ def _texts(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
 def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     column = query.get("sort", "")
     if column and column not in listing.sortable:
-        raise Refused(400, f"sort is {column[:40]!r}; it takes one of {', '.join(sorted(listing.sortable))}")
+        raise ApiError(400, f"sort is {column[:40]!r}; it takes one of {', '.join(sorted(listing.sortable))}")
     order = one_of(query, "order", ("asc", "desc"), "asc")
     if column:
         return f" order by {listing.sortable[column]} {order} nulls last, {listing.key}{listing.then}"

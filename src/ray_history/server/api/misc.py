@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from ray_history.server.api.polled import polled_answer, polled_data
 from ray_history.server.completeness import warnings as losses
-from ray_history.server.http.responses import Refused, enveloped, no_profiling, plain_json
+from ray_history.server.http.responses import ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.loose_json import object_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 _NOT_KEPT = "time series are not kept in the history of a session"
 _UNKNOWN_VERSION = "2.49.0+unknown"
@@ -21,64 +21,64 @@ _COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?"
 _NO_OBJECTS = "Ray exports nothing about objects, so that the history of a session has none"
 
 
-def cluster_metadata(asked: Asked) -> Response:
+def cluster_metadata(request: SessionRequest) -> Response:
     """Versions of Ray and Python, and the name of the session."""
-    facts = asked.open.facts
+    facts = request.open.facts
     known = {
         "rayVersion": facts.get("ray_version"),
         "pythonVersion": facts.get("python_version"),
         "rayInitCluster": False,
     }
-    return enveloped(shown(asked, polled_data(asked, "/api/v0/cluster_metadata") or known))
+    return enveloped(shown(request, polled_data(request, "/api/v0/cluster_metadata") or known))
 
 
-def version(asked: Asked) -> Response:
+def version(request: SessionRequest) -> Response:
     """The session's Ray version, as `ray` asks for it; never empty, since its clients compare it."""
-    facts = asked.open.facts
-    polled = object_of(polled_answer(asked, "/api/version"))
+    facts = request.open.facts
+    polled = object_of(polled_answer(request, "/api/version"))
     answer = {
         "version": "4",
         "ray_version": facts.get("ray_version"),
         "ray_commit": facts.get("ray_commit"),
-        "session_name": asked.open.session.name,
+        "session_name": request.open.session.name,
         **{name: value for name, value in polled.items() if value is not None},
     }
     if not _COMPARABLE.fullmatch(str(answer["ray_version"])):
         answer["ray_version"] = _UNKNOWN_VERSION
-    return plain_json(shown(asked, answer))
+    return plain_json(shown(request, answer))
 
 
-def timezone(asked: Asked) -> Response:
+def timezone(request: SessionRequest) -> Response:
     """The cluster's time zone; UTC (which Ray calls by London's name) if it is unknown."""
-    answer = polled_answer(asked, "/timezone")
+    answer = polled_answer(request, "/timezone")
     known = answer if isinstance(answer, dict) else {"offset": "+00:00", "value": "Europe/London"}
-    return plain_json(shown(asked, known))
+    return plain_json(shown(request, known))
 
 
-def usage_stats_enabled(asked: Asked) -> Response:
+def usage_stats_enabled(request: SessionRequest) -> Response:
     """Whether the cluster sent usage statistics."""
     default = {"usageStatsEnabled": False, "usageStatsPromptEnabled": True}
-    told = polled_data(asked, "/usage_stats_enabled") or default
-    return enveloped(shown(asked, told), "Fetched usage stats enabled")
+    told = polled_data(request, "/usage_stats_enabled") or default
+    return enveloped(shown(request, told), "Fetched usage stats enabled")
 
 
-def cluster_id(asked: Asked) -> Response:
+def cluster_id(request: SessionRequest) -> Response:
     """The cluster's id, as polled or as its processes logged it."""
-    told = polled_data(asked, "/cluster_id") or {"clusterId": asked.open.facts.get("cluster_id")}
-    return enveloped(shown(asked, told), "Fetched cluster id")
+    told = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.get("cluster_id")}
+    return enveloped(shown(request, told), "Fetched cluster id")
 
 
-def profiling_enabled(_: Asked) -> Response:
+def profiling_enabled(_: SessionRequest) -> Response:
     """That nothing can be profiled, with Ray's defaults."""
     return no_profiling()
 
 
-def runtime_env_redaction(asked: Asked) -> Response:
+def runtime_env_redaction(request: SessionRequest) -> Response:
     """Whether values of environment variables are hidden."""
-    return enveloped({"redactionEnabled": asked.redact})
+    return enveloped({"redactionEnabled": request.redact})
 
 
-def grafana_health(_: Asked) -> Response:
+def grafana_health(_: SessionRequest) -> Response:
     """No Grafana: the frontend then hides its charts.
 
     It looks at `result` alone; a status of 500, which Ray gives, would stand in the browser's console as a failure.
@@ -86,23 +86,23 @@ def grafana_health(_: Asked) -> Response:
     return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
 
 
-def prometheus_health(_: Asked) -> Response:
+def prometheus_health(_: SessionRequest) -> Response:
     """As Ray answers without Prometheus: metrics are not kept."""
     return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False)
 
 
-def prometheus_targets(_: Asked) -> Response:
+def prometheus_targets(_: SessionRequest) -> Response:
     """No targets: nothing is left to scrape."""
     return plain_json([])
 
 
-def component_activities(asked: Asked) -> Response:
+def component_activities(request: SessionRequest) -> Response:
     """Whether drivers were at work, at the moment that is shown."""
-    jobs = asked.tables.source("jobs", asked.view)
-    ((active, last_end),) = asked.tables.rows(
+    jobs = request.tables.source("jobs", request.view)
+    ((active, last_end),) = request.tables.rows(
         f"select count(*) filter (status in ('PENDING', 'RUNNING')), max(end_ms) from {jobs}"
     )
-    moment = asked.view.at or asked.view.closed_at or asked.open.facts.get("last_ns") or 0
+    moment = request.view.at or request.view.closed_at or request.open.facts.get("last_ns") or 0
     return plain_json(
         {
             "driver": {
@@ -115,53 +115,53 @@ def component_activities(asked: Asked) -> Response:
     )
 
 
-def objects(asked: Asked) -> Response:
+def objects(request: SessionRequest) -> Response:
     """No objects, and the warning that what was in memory is gone."""
-    return _nothing_listed(asked, [])
+    return _nothing_listed(request, [])
 
 
-def objects_summary(asked: Asked) -> Response:
+def objects_summary(request: SessionRequest) -> Response:
     """No objects, and the warning that what was in memory is gone."""
     summary = {"summary": {}, "total_objects": 0, "total_size_mb": 0.0, "callsite_enabled": True}
-    return _nothing_listed(asked, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
+    return _nothing_listed(request, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
 
 
-def _nothing_listed(asked: Asked, result: Any) -> Response:
+def _nothing_listed(request: SessionRequest, result: Any) -> Response:
     listing = {
         "total": 0,
         "num_after_truncation": 0,
         "num_filtered": 0,
         "result": result,
-        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, losses.warning(asked)))),
+        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, losses.warning(request)))),
         "warnings": None,
     }
     return enveloped({"result": listing})
 
 
-def anything_polled(asked: Asked) -> Response:
+def anything_polled(request: SessionRequest) -> Response:
     """For every other path below `/api/`: what was polled for it, if the collector was told to."""
-    url = asked.request.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
-    path = "/api/" + asked.part("rest")
-    answer = polled_answer(asked, f"{path}?{url.query}" if url.query else path)
+    url = request.http.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
+    path = "/api/" + request.path_param("rest")
+    answer = polled_answer(request, f"{path}?{url.query}" if url.query else path)
     if answer is None:
         # Not 404: a Ray that shows us through --proxy-server-url would then answer from its own cluster.
-        raise Refused(501, f"{path[:200]} was not polled while the session ran, so that nothing is known of it")
-    return plain_json(shown(asked, answer))
+        raise ApiError(501, f"{path[:200]} was not polled while the session ran, so that nothing is known of it")
+    return plain_json(shown(request, answer))
 
 
-def profile(_: Asked) -> Response:
+def profile(_: SessionRequest) -> Response:
     """Refused: processes that are gone cannot be profiled."""
-    raise Refused(403, "This is the history of a session: its processes are gone and cannot be profiled.")
+    raise ApiError(403, "This is the history of a session: its processes are gone and cannot be profiled.")
 
 
-def package(asked: Asked) -> Response:
+def package(request: SessionRequest) -> Response:
     """Refused: packages are not kept."""
-    name = f"{asked.part('protocol')}://{asked.part('package_name')}"
-    raise Refused(501, f"Package {name[:200]} does not exist: packages are not kept in the history of a session")
+    name = f"{request.path_param('protocol')}://{request.path_param('package_name')}"
+    raise ApiError(501, f"Package {name[:200]} does not exist: packages are not kept in the history of a session")
 
 
-def _healthy(text: str) -> Callable[[Asked], Response]:
-    def answer(_: Asked) -> Response:
+def _healthy(text: str) -> Callable[[SessionRequest], Response]:
+    def answer(_: SessionRequest) -> Response:
         """Well, as long as this server is: it answers for the cluster."""
         return PlainTextResponse(text, media_type="application/text")
 

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from ray_history.history.read.tables import View
 from ray_history.server.api.actors import actors_of, polled_details, polled_summaries
-from ray_history.server.api.polled import google_style, is_later, polled_data
+from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import Amounts, held_resources
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 _COLUMNS = (
     "node_id, node_ip, hostname, node_name, is_head_node, state, state_message, instance_id, instance_type_name, "
@@ -27,101 +27,103 @@ _COLUMNS = (
 _UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
-def list_nodes(asked: Asked) -> Response:
+def list_nodes(request: SessionRequest) -> Response:
     """`view=summary` (also without a view, where Ray answers an error), `view=logs` or `view=hostNameList`."""
-    view = asked.query.get("view") or "summary"
+    view = request.query.get("view") or "summary"
     if view == "summary":
-        return _summary(asked)
+        return _summary(request)
     if view == "logs":
-        return _with_logs(asked)
+        return _with_logs(request)
     if view.lower() == "hostnamelist":
-        return _host_names(asked)
+        return _host_names(request)
     return enveloped({}, f"Unknown view {view[:100]}", result=False, status=400)  # Ray says 500
 
 
-def get_node(asked: Asked) -> Response:
+def get_node(request: SessionRequest) -> Response:
     """One node with its workers and actors; an unknown one is nearly empty, as in Ray."""
-    node_id = asked.part("node_id")
+    node_id = request.path_param("node_id")
     detail: dict[str, Any] = {"raylet": {"objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0}, "tpus": []}
     detail["raylet"]["stateMessage"] = None
-    rows = _rows(asked, _observed(asked), "where node_id = ?", [node_id])
+    rows = _rows(request, _observed(request), "where node_id = ?", [node_id])
     if rows:
-        polled = polled_details(asked, [node_id]) or polled_summaries(polled_data(asked, "/nodes?view=summary"))
-        detail = _node(asked, rows[0], polled.get(node_id, {}))
+        polled = polled_details(request, [node_id]) or polled_summaries(polled_data(request, "/nodes?view=summary"))
+        detail = _node(request, rows[0], polled.get(node_id, {}))
         detail["raylet"].pop("coreWorkersStats", None)
     detail.setdefault("workers", [])
-    detail["actors"] = google_style(actors_of(asked, "node_id", [node_id]))
-    return enveloped({"detail": shown(asked, detail)}, "Node details fetched.")
+    detail["actors"] = camel_case_keys(actors_of(request, "node_id", [node_id]))
+    return enveloped({"detail": shown(request, detail)}, "Node details fetched.")
 
 
-def _summary(asked: Asked) -> Response:
-    polled = polled_data(asked, "/nodes?view=summary")
+def _summary(request: SessionRequest) -> Response:
+    polled = polled_data(request, "/nodes?view=summary")
     summaries = polled_summaries(polled)
     logical = object_of(polled.get("nodeLogicalResources"))
-    rows = _rows(asked, _observed(asked))
-    held = held_resources(asked, _observed(asked)) if asked.view.at is not None else {}
-    summaries = polled_details(asked, {row[0] for row in rows} - summaries.keys()) | summaries
+    rows = _rows(request, _observed(request))
+    held = held_resources(request, _observed(request)) if request.view.at is not None else {}
+    summaries = polled_details(request, {row[0] for row in rows} - summaries.keys()) | summaries
     nodes = []
     resources = {}
     for row in rows:
         node_id = row[0]
-        node = _node(asked, row, summaries.get(node_id, {}))
+        node = _node(request, row, summaries.get(node_id, {}))
         node.pop("workers", None)
         node.pop("actors", None)
         nodes.append(node)
-        polled_text = logical.get(node_id) if asked.view.at is None else None  # it tells of the last poll only
+        polled_text = logical.get(node_id) if request.view.at is None else None  # it tells of the last poll only
         text = polled_text or logical_resources(amounts_of(msgspec.json.decode(row[9])), held.get(node_id, {}))
         if text:
             resources[node_id] = text
     return enveloped(
-        {"summary": shown(asked, nodes), "nodeLogicalResources": resources},
+        {"summary": shown(request, nodes), "nodeLogicalResources": resources},
         "Node summary fetched.",
     )
 
 
-def _with_logs(asked: Asked) -> Response:
+def _with_logs(request: SessionRequest) -> Response:
     """The nodes that left logs. The frontend's page of logs lists none but ALIVE nodes, by id and address."""
-    kept = asked.open.logs.nodes()
-    polled = polled_summaries(polled_data(asked, "/nodes?view=summary"))
+    kept = request.open.logs.nodes()
+    polled = polled_summaries(polled_data(request, "/nodes?view=summary"))
     nodes = []
-    for row in _rows(asked, _observed(asked)):
+    for row in _rows(request, _observed(request)):
         if row[0] in kept:
-            node = _node(asked, row, polled.get(row[0], {}))
+            node = _node(request, row, polled.get(row[0], {}))
             if node["raylet"]["state"] != "ALIVE":
                 node["ip"] = f"{node['ip']}, {node['raylet']['state']}"
                 node["raylet"]["state"] = "ALIVE"
             nodes.append({name: node[name] for name in ("hostname", "ip", "gpus", "tpus", "raylet") if name in node})
-    return enveloped({"summary": shown(asked, nodes)}, "Nodes with logs fetched.")
+    return enveloped({"summary": shown(request, nodes)}, "Nodes with logs fetched.")
 
 
-def _host_names(asked: Asked) -> Response:
+def _host_names(request: SessionRequest) -> Response:
     """The hosts of the nodes that were alive: at the end of a session that is over, since now none is."""
-    names = {row[2] or row[3] or row[0] for row in _rows(asked, _observed(asked)) if row[5] == "ALIVE"}
+    names = {row[2] or row[3] or row[0] for row in _rows(request, _observed(request)) if row[5] == "ALIVE"}
     return enveloped({"hostNameList": sorted(names)}, "Node hostname list fetched.")
 
 
-def _observed(asked: Asked) -> View:
+def _observed(request: SessionRequest) -> View:
     """Nodes as last observed, also of a session that ended: the frontend lists the logs of none but ALIVE nodes."""
-    return View(asked.view.at)
+    return View(request.view.at)
 
 
-def _rows(asked: Asked, view: View, where: str = "", values: list[object] | None = None) -> list[tuple[Any, ...]]:
-    return asked.tables.rows(
-        f"select {_COLUMNS} from {asked.tables.source('nodes', view)} {where} "
+def _rows(
+    request: SessionRequest, view: View, where: str = "", values: list[object] | None = None
+) -> list[tuple[Any, ...]]:
+    return request.tables.rows(
+        f"select {_COLUMNS} from {request.tables.source('nodes', view)} {where} "
         "order by is_head_node desc nulls last, start_ns nulls last, node_id",
         values or [],
     )
 
 
-def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str, Any]:
+def _node(request: SessionRequest, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str, Any]:
     """A node as it was polled, overlaid with what the tables know."""
     (
         node_id, ip, hostname, name, is_head, state, state_message, instance_id, instance_type, resources, labels,
         start_ms, end_ms,
     ) = row  # fmt: skip
-    is_before_poll = is_later(asked, node.get("now"), 1e9)
+    is_before_poll = is_later(request, node.get("now"), 1e9)
     if is_before_poll:
-        node = _without_figures(asked, node)
+        node = _without_figures(request, node)
     raylet = object_of(node.get("raylet"))
     known: dict[str, Any] = {
         "nodeId": node_id,
@@ -129,13 +131,13 @@ def _node(asked: Asked, row: tuple[Any, ...], node: dict[str, Any]) -> dict[str,
         "stateMessage": state_message,
         "endTimeMs": str(end_ms or 0),
     }
-    total, named = (google_style(object_of(msgspec.json.decode(text))) for text in (resources, labels))
+    total, named = (camel_case_keys(object_of(msgspec.json.decode(text))) for text in (resources, labels))
     if total:  # events of a dead node carry none, and neither does a polled one
         known["resourcesTotal"] = total
     if named:
         known["labels"] = named
     if not raylet:
-        directory = f"/tmp/ray/{asked.open.session.name}"  # noqa: S108  # where Ray's processes had it
+        directory = f"/tmp/ray/{request.open.session.name}"  # noqa: S108  # where Ray's processes had it
         raylet = {
             "storeStats": {},
             "numWorkers": 0,
@@ -167,7 +169,7 @@ _FIGURES_OF_RAYLET = {"numWorkers": 0, "storeStats": {}, "objectStoreUsedMemory"
 _WHO = ("pid", "createTime", "cmdline", "language", "jobId", "workerId", "ipAddress", "port")
 
 
-def _without_figures(asked: Asked, node: dict[str, Any]) -> dict[str, Any]:
+def _without_figures(request: SessionRequest, node: dict[str, Any]) -> dict[str, Any]:
     """What of a polled node was so before the poll already."""
     raylet = {name: value for name, value in object_of(node.get("raylet")).items() if name != "coreWorkersStats"}
     workers = [
@@ -181,11 +183,11 @@ def _without_figures(asked: Asked, node: dict[str, Any]) -> dict[str, Any]:
             ],
         }
         for worker in objects_of(node.get("workers"))
-        if not is_later(asked, worker.get("createTime"), 1e9)
+        if not is_later(request, worker.get("createTime"), 1e9)
     ]
     lasting = {name: node[name] for name in _LASTING if name in node}
     return lasting | {
-        "now": (asked.view.at or 0) / 1e9,
+        "now": (request.view.at or 0) / 1e9,
         "workers": workers,
         "raylet": raylet and raylet | _FIGURES_OF_RAYLET,
     }

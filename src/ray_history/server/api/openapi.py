@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ray_history import __version__
-from ray_history.server.api.schemas import COMPONENTS, FLAG, NUMBER, TEXT, Schema, answer, refusal
+from ray_history.server.api.schemas import COMPONENTS, FLAG, NUMBER, TEXT, Schema, answer, error_response
 from ray_history.server.sessions.endpoint import Handler
 
 _MANY: Schema = {"type": "array", "items": TEXT}
@@ -122,7 +122,7 @@ def _operation(path: str, summary: str) -> dict[str, Any]:
 
 
 def _responses(path: str) -> dict[str, Any]:
-    refused = refusal(path)
+    refused = error_response(path)
     answered = {"200": {"description": "The answer.", "content": answer(path)}}
     return {
         **({} if re.search(_ALWAYS_REFUSED, path) else answered),

@@ -9,17 +9,17 @@ import msgspec
 from ray_history.history.read.tables import View
 from ray_history.server.api.actors import original_resources
 from ray_history.server.loose_json import amounts_of
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 
 _HOLDING = "'RUNNING', 'RUNNING_IN_RAY_GET', 'RUNNING_IN_RAY_WAIT'"
 
 Amounts = dict[str, float]
 
 
-def held_resources(asked: Asked, view: View) -> dict[str, Amounts]:
+def held_resources(request: SessionRequest, view: View) -> dict[str, Amounts]:
     """By node: the resources that running tasks and living actors held."""
-    tasks, actors = asked.tables.source("tasks", view), asked.tables.source("actors", view)
-    rows = asked.tables.fetch(
+    tasks, actors = request.tables.source("tasks", view), request.tables.source("actors", view)
+    rows = request.tables.fetch(
         f"""select node_id, required_resources::varchar, count(*) from (
             select node_id, required_resources from {tasks} where state in ({_HOLDING}) and type = 'NORMAL_TASK'
             union all

@@ -111,7 +111,7 @@ def answer(path: str) -> dict[str, Any]:
     return {kind: {"schema": schema} for kind, schema in (found or {JSON: _ref("Envelope")}).items()}
 
 
-def refusal(path: str) -> dict[str, Any]:
+def error_response(path: str) -> dict[str, Any]:
     """The same for a refusal: JSON, a page for people, and text where Ray refuses with text."""
     kinds: dict[str, Any] = {JSON: {"schema": _ref("Refusal")}, "text/html": {}}
     return kinds | {"text/plain": {}} if re.fullmatch(r"/api/jobs/.*/logs", path) else kinds

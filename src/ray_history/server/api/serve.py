@@ -14,25 +14,25 @@ from starlette.responses import Response
 from ray_history.history.read.views import REASON
 from ray_history.server.api.polled import is_later, polled_answer
 from ray_history.server.completeness.sources import unknown
-from ray_history.server.http.responses import Refused, note_value, plain_json
+from ray_history.server.http.responses import ApiError, note_value, plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 _NO_SERVE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 _NEVER_RAN = ("NOT_STARTED", "DEPLOY_FAILED")
 """Statuses of applications and deployments that the end of the cluster does not change."""
 
 
-def serve_applications(asked: Asked) -> Response:
+def serve_applications(request: SessionRequest) -> Response:
     """The state of Serve when it was last polled; `api_type` chooses applications by how they were deployed."""
     choices = ("imperative", "declarative")
-    api_type = asked.query.get("api_type", "")
+    api_type = request.query.get("api_type", "")
     if api_type and api_type.lower() not in choices:
-        raise Refused(400, f"Invalid 'api_type' value: '{api_type[:40]}'. Must be one of: {', '.join(choices)}")
-    details = object_of(polled_answer(asked, "/api/serve/applications/")) or dict(_NO_SERVE)
-    if asked.view.at is not None:
-        details = _as_of(asked, details)
-    if asked.view.end is not None:
+        raise ApiError(400, f"Invalid 'api_type' value: '{api_type[:40]}'. Must be one of: {', '.join(choices)}")
+    details = object_of(polled_answer(request, "/api/serve/applications/")) or dict(_NO_SERVE)
+    if request.view.at is not None:
+        details = _as_of(request, details)
+    if request.view.end is not None:
         _close(details)
     applications = details.get("applications")
     if api_type and isinstance(applications, dict):
@@ -41,19 +41,21 @@ def serve_applications(asked: Asked) -> Response:
             for name, application in applications.items()
             if isinstance(application, dict) and application.get("source") == api_type.lower()
         }
-    response = plain_json(shown(asked, details))
-    if note := unknown(asked).get("serve"):  # Ray's shape has no place for it
+    response = plain_json(shown(request, details))
+    if note := unknown(request).get("serve"):  # Ray's shape has no place for it
         response.headers["X-Ray-History-Note"] = note_value(note)
     return response
 
 
-def _as_of(asked: Asked, details: dict[str, Any]) -> dict[str, Any]:
+def _as_of(request: SessionRequest, details: dict[str, Any]) -> dict[str, Any]:
     """What of a polled answer was there at the moment that is asked for."""
-    lives = _Lives(asked)
+    lives = _Lives(request)
     health = object_of(details.get("controller_health_metrics"))
-    if is_later(asked, health.get("controller_start_time"), 1e9) or not lives.had_begun(details.get("controller_info")):
+    if is_later(request, health.get("controller_start_time"), 1e9) or not lives.had_begun(
+        details.get("controller_info")
+    ):
         return dict(_NO_SERVE)
-    if is_later(asked, health.get("timestamp"), 1e9):
+    if is_later(request, health.get("timestamp"), 1e9):
         del details["controller_health_metrics"]
     proxies = object_of(details.get("proxies"))
     details["proxies"] = {node: proxy for node, proxy in proxies.items() if lives.had_begun(proxy)}
@@ -63,10 +65,10 @@ def _as_of(asked: Asked, details: dict[str, Any]) -> dict[str, Any]:
     details["applications"] = {
         name: application
         for name, application in object_of(details.get("applications")).items()
-        if not is_later(asked, object_of(application).get("last_deployed_time_s"), 1e9)
+        if not is_later(request, object_of(application).get("last_deployed_time_s"), 1e9)
     }
     for deployment in _deployments(details):
-        replicas = [r for r in _replicas(deployment) if not is_later(asked, r.get("start_time_s"), 1e9)]
+        replicas = [r for r in _replicas(deployment) if not is_later(request, r.get("start_time_s"), 1e9)]
         for replica in replicas:
             if replica.get("state") == "STOPPED" and lives.went_on(replica):
                 replica["state"] = "RUNNING"
@@ -113,10 +115,10 @@ def _replicas(deployment: dict[str, Any]) -> list[dict[str, Any]]:
 class _Lives:
     """Which of Serve's actors lived at the moment that is asked for; one that no event tells of may always have."""
 
-    def __init__(self, asked: Asked) -> None:
-        tables = asked.tables
+    def __init__(self, request: SessionRequest) -> None:
+        tables = request.tables
         self._then: dict[str, str] = dict(
-            tables.rows(f"select actor_id, state from {tables.source('actors', asked.view)}")
+            tables.rows(f"select actor_id, state from {tables.source('actors', request.view)}")
         )
         self._ever = {actor_id for (actor_id,) in tables.rows(f"select actor_id from {tables.source('actors')}")}
 

@@ -25,8 +25,8 @@ from ray_history.server.api.listing import (
 )
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
-from ray_history.server.http.responses import Refused, streamed_json
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.http.responses import ApiError, streamed_json
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
 MOST_IN_A_TREE = 1_200_000
 """Attempts; each takes about 300 bytes of memory until the answer is sent, and 300 bytes of the answer."""
@@ -45,19 +45,19 @@ _TOTALS = ", ".join(
 """Of all attempts, and of those of each kind."""
 
 
-def summarize_tasks(asked: Asked) -> Response:
+def summarize_tasks(request: SessionRequest) -> Response:
     """Counts by name and state, or the tree of who called whom."""
-    summary_by = one_of(asked.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
-    integer(asked.query, "timeout", 30, least=0)  # nothing here takes long enough for it
-    wanted = filters(asked.query, ALIASES)
-    tasks = _without_drivers(asked, asked.tables.source("tasks", asked.view))
+    summary_by = one_of(request.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
+    integer(request.query, "timeout", 30, least=0)  # nothing here takes long enough for it
+    wanted = filters(request.query, ALIASES)
+    tasks = _without_drivers(request, request.tables.source("tasks", request.view))
     matching, values = _matching("tasks", tasks, wanted)
     warnings = []
     summary: Iterable[str]
     if summary_by == "lineage":
         by_type = f"(select type, count(*) as attempts from {matching} group by type)"
-        ((filtered, *kinds),) = asked.tables.rows(f"select {_TOTALS} from {by_type}", values)
-        top = _tree(asked, matching, values, filtered)
+        ((filtered, *kinds),) = request.tables.rows(f"select {_TOTALS} from {by_type}", values)
+        top = _tree(request, matching, values, filtered)
         summary = written(top)
         if lost := filtered - attempts_in(top):
             warnings.append(
@@ -65,27 +65,27 @@ def summarize_tasks(asked: Asked) -> Response:
                 "filtered out or unknown."
             )
     else:
-        summary, (filtered, *kinds) = _by_name(asked, *_met(asked, matching, values, wanted))
+        summary, (filtered, *kinds) = _by_name(request, *_met(request, matching, values, wanted))
     functions, methods, creations = kinds
-    total = _total(asked, "tasks", tasks, wanted, filtered)
+    total = _total(request, "tasks", tasks, wanted, filtered)
     totals = {
         "total_tasks": functions,
         "total_actor_tasks": methods,
         "total_actor_scheduled": creations,
         "summary_by": "lineage" if summary_by == "lineage" else "func_name",
     }
-    return _answer(asked, "tasks", summary, totals, total, filtered, warnings)
+    return _answer(request, "tasks", summary, totals, total, filtered, warnings)
 
 
-def summarize_actors(asked: Asked) -> Response:
+def summarize_actors(request: SessionRequest) -> Response:
     """Counts by class and state."""
-    integer(asked.query, "timeout", 30, least=0)
-    actors = without_internal(asked, "actors", asked.tables.source("actors", asked.view))
-    wanted = filters(asked.query, {})
+    integer(request.query, "timeout", 30, least=0)
+    actors = without_internal(request, "actors", request.tables.source("actors", request.view))
+    wanted = filters(request.query, {})
     matching, values = _matching("actors", actors, wanted)
-    ((filtered,),) = asked.tables.rows(f"select count(*) from {matching}", values)
-    total = _total(asked, "actors", actors, wanted, filtered)
-    rows = asked.tables.fetch(
+    ((filtered,),) = request.tables.rows(f"select count(*) from {matching}", values)
+    total = _total(request, "actors", actors, wanted, filtered)
+    rows = request.tables.fetch(
         f"""
         with counted as (
             select coalesce(class_name, '') as class_name, state, count(*) as actors, min(actor_id) as first
@@ -100,20 +100,20 @@ def summarize_actors(asked: Asked) -> Response:
         values,
     )
     totals = {"total_actors": filtered, "summary_by": "class"}
-    return _answer(asked, "actors", _object(rows), totals, total, filtered, [])
+    return _answer(request, "actors", _object(rows), totals, total, filtered, [])
 
 
-def _total(asked: Asked, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
+def _total(request: SessionRequest, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
     """Rows that Ray would have looked at, if `filtered` match."""
     if is_counted_at_source(LISTINGS[table], wanted):
         return filtered
     where, values = conditions_at_source(LISTINGS[table], wanted)
-    ((total,),) = asked.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
+    ((total,),) = request.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
     return int(total)
 
 
-def _without_drivers(asked: Asked, tasks: str) -> str:
-    return without_internal(asked, "tasks", f"(from {tasks} where type <> 'DRIVER_TASK')")
+def _without_drivers(request: SessionRequest, tasks: str) -> str:
+    return without_internal(request, "tasks", f"(from {tasks} where type <> 'DRIVER_TASK')")
 
 
 def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[object]]:
@@ -121,24 +121,24 @@ def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[ob
     return (f"(from {rows} where {where})" if where else rows), values
 
 
-def _met(asked: Asked, tasks: str, values: list[object], wanted: list[Filter]) -> tuple[str, list[object]]:
+def _met(request: SessionRequest, tasks: str, values: list[object], wanted: list[Filter]) -> tuple[str, list[object]]:
     """SQL: tasks counted by what stands in their columns, with the lowest id of each group; ahead, if they are."""
     attempts, first = "count(*)", "min(task_id)"
-    counts = asked.tables.task_counts(asked.view)
+    counts = request.tables.task_counts(request.view)
     if counts is not None and _COUNTED.issuperset(condition.key for condition in wanted):
         attempts, first = "sum(attempts)::bigint", "min(first_task_id)"
-        tasks, values = _matching("tasks", _without_drivers(asked, counts), wanted)
+        tasks, values = _matching("tasks", _without_drivers(request, counts), wanted)
     columns = f"name, func_or_class_name, state, type, {attempts} as attempts, {first} as first"
     return f"select {columns} from {tasks} group by all", values
 
 
-def _by_name(asked: Asked, met: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
+def _by_name(request: SessionRequest, met: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
     """In the order of task ids, as Ray meets them: a name has the type of its first task."""
-    rows = asked.tables.fetch(_counted(met, _NAME), values)
-    names = {name: without for *_, name in rows if (without := shown(asked, name)) != name}
+    rows = request.tables.fetch(_counted(met, _NAME), values)
+    names = {name: without for *_, name in rows if (without := shown(request, name)) != name}
     if names:
         known = ", ".join(f"{text(name)}: {text(without)}" for name, without in names.items())
-        rows = asked.tables.fetch(_counted(met, f"coalesce(map {{{known}}}[{_NAME}], {_NAME})"), values)
+        rows = request.tables.fetch(_counted(met, f"coalesce(map {{{known}}}[{_NAME}], {_NAME})"), values)
     return _object([row[:1] for row in rows]), (rows[0][1:5] if rows else (0, 0, 0, 0))
 
 
@@ -166,9 +166,9 @@ def _counted(met: str, name: str) -> str:
         """
 
 
-def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[Node]:
+def _tree(request: SessionRequest, tasks: str, values: list[object], count: int) -> list[Node]:
     if count > MOST_IN_A_TREE:
-        raise Refused(
+        raise ApiError(
             400,
             f"a tree of {count} task attempts; at most {MOST_IN_A_TREE} are taken. Choose one job "
             "(filter_keys=job_id&filter_predicates==&filter_values=...), or summary_by=func_name",
@@ -188,17 +188,17 @@ def _tree(asked: Asked, tasks: str, values: list[object], count: int) -> list[No
             case when type = 'ACTOR_CREATION_TASK' then {_PARENT} end
         from {tasks} left join (
             select actor_id, coalesce(nullif(repr_name, ''), class_name) as called
-            from {asked.tables.source("actors", asked.view)}
+            from {request.tables.source("actors", request.view)}
         ) using (actor_id)
     """
     again = f"(select task_id from {tasks} where attempt_number > 0)"
     # Only tasks that were tried again are sorted: sorting all takes 270 MB of a million.
     pages = chain(
-        asked.tables.stream(f"{attempts} where task_id not in {again}", values * 2),
-        asked.tables.stream(f"{attempts} where task_id in {again} order by task_id, attempt_number", values * 2),
+        request.tables.stream(f"{attempts} where task_id not in {again}", values * 2),
+        request.tables.stream(f"{attempts} where task_id in {again} order by task_id, attempt_number", values * 2),
     )
-    parents = {parent for (parent,) in asked.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
-    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(asked, name))
+    parents = {parent for (parent,) in request.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
+    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(request, name))
 
 
 def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
 
 
 def _answer(
-    asked: Asked,
+    request: SessionRequest,
     table: str,
     summary: Iterable[str],
     totals: Mapping[str, int | str],
@@ -221,7 +221,7 @@ def _answer(
         yield f'"num_filtered": {filtered}, "result": {{"node_id_to_summary": {{"cluster": {{"summary": '
         yield from summary
         yield f", {_json(totals)[1:]}}}}}, "
-        lost = losses.warning(asked, table)
+        lost = losses.warning(request, table)
         yield f'"partial_failure_warning": {_json(lost)}, "warnings": {_json(warnings or None)}}}}}}}'
 
     return streamed_json(parts())

@@ -20,7 +20,7 @@ from ray_history.server.api.listing import LISTINGS, conditions, without_interna
 from ray_history.server.http.query_params import Filter, boolean
 from ray_history.server.http.responses import JSON, streamed_json
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
 
 _AT_ONCE = 20_000
 """Events that are made before the first is sent: a slow reader then holds text, not a running query."""
@@ -89,11 +89,11 @@ _MAY_TELL_SECRET = f"""(
 )"""
 
 
-def timeline(asked: Asked) -> Response:
+def timeline(request: SessionRequest) -> Response:
     """The spans of all tasks, or of one job's, as a trace for Perfetto."""
-    job = asked.query.get("job_id", "")
-    download = boolean(asked.query, "download", default=False)
-    response = Response(media_type=JSON) if asked.request.method == "HEAD" else streamed_json(_parts(asked, job))
+    job = request.query.get("job_id", "")
+    download = boolean(request.query, "download", default=False)
+    response = Response(media_type=JSON) if request.http.method == "HEAD" else streamed_json(_parts(request, job))
     if download:
         now = datetime.now(UTC).strftime("%Y-%m-%d_%H-%M-%S")
         name = "-".join(filter(None, ("timeline", re.sub(r"[^\w.-]", "_", job, flags=re.ASCII), now)))
@@ -101,15 +101,15 @@ def timeline(asked: Asked) -> Response:
     return response
 
 
-def _parts(asked: Asked, job: str) -> Iterator[str]:
-    tables = asked.tables
+def _parts(request: SessionRequest, job: str) -> Iterator[str]:
+    tables = request.tables
     where, values = conditions(LISTINGS["tasks"], [Filter("job_id", "=", job)] if job else [])
     tasks = f"""(
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
             coalesce({tells_secret("func_or_class_name")}, false) as is_called_so,
             coalesce(node_ip_address, '') as node_ip_address, concat(component_type, ':', component_id) as component
-        from {without_internal(asked, "tasks", tables.source("tasks", asked.view))}
+        from {without_internal(request, "tasks", tables.source("tasks", request.view))}
         where component_type in ('worker', 'driver') and type <> 'DRIVER_TASK' and len(spans) > 0
             {f"and {where}" if where else ""}
     )"""
@@ -130,7 +130,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
                 unnest(?::integer[]) as pid,
                 unnest(range(?)) as tid
         )
-        select {_EVENT}, {_MAY_TELL_SECRET if asked.redact else "false"}
+        select {_EVENT}, {_MAY_TELL_SECRET if request.redact else "false"}
         from (
             select *, {_EXTRA} as extra
             from (
@@ -149,7 +149,7 @@ def _parts(asked: Asked, job: str) -> Iterator[str]:
     if sum(spans for _, _, spans in processes) <= _AT_ONCE:
         pages = iter([tables.fetch(f"{events} order by task_id, attempt_number", bound)])
     else:
-        pages = asked.open.stream(events, bound)
+        pages = request.open.stream(events, bound)
 
     def parts() -> Iterator[str]:
         yield "["

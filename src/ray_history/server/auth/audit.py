@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.types import Scope
 
-journal = logging.getLogger("ray_history.audit")
+logger = logging.getLogger("ray_history.audit")
 
 _PEER = "ray_history.peer"
 _READS_LOGS = re.compile(r".*/api/(v0/logs/[^/]+|v0/tasks/timeline|jobs/[^/]+/logs(/tail)?)/?", re.DOTALL)
@@ -27,7 +27,7 @@ def told(event: str, scope: Scope, who: str | None, **more: Any) -> None:
         "request": scope.get("ray_history.request_id"),
         **more,
     }
-    journal.info("%s", msgspec.json.encode(fact).decode())
+    logger.info("%s", msgspec.json.encode(fact).decode())
 
 
 def from_peer(scope: Scope, peer: str) -> Scope:

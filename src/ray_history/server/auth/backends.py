@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
-from .credentials import Peers, Shown, is_token
+from .credentials import Credentials, Peers, is_token
 from .rules import Rule, RulesFile
 from .viewer import EVERYBODY, Viewer
 
 
-class NotKnown(Refused):
+class NotKnown(ApiError):
     """Somebody who showed nothing (401), or something that is not accepted (403).
 
     The numbers are those of a Ray cluster with tokens: its command line and its frontend tell "no token" from "wrong
@@ -49,14 +49,14 @@ class Mode(Protocol):
     def tokens(self) -> Tokens | None:
         """What people sign in with; none where nobody signs in."""
 
-    async def known(self, shown: Shown) -> Viewer:
+    async def known(self, shown: Credentials) -> Viewer:
         """Who it is; NotKnown, or another refusal when that cannot be found out now."""
 
     async def close(self) -> None:
         """Let go of what is open."""
 
 
-def usable(shown: Shown) -> str:
+def usable(shown: Credentials) -> str:
     """The token that was shown, if it can be one."""
     if shown.token is None:
         raise NotKnown(
@@ -80,7 +80,7 @@ class Nobody:
     peers: Peers = Peers()  # noqa: RUF009  # frozen
     tokens = None
 
-    async def known(self, shown: Shown) -> Viewer:  # noqa: ARG002
+    async def known(self, shown: Credentials) -> Viewer:  # noqa: ARG002
         return EVERYBODY
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class FileTokens:
         shows="You will see the namespaces that your token was given for.",
     )
 
-    async def known(self, shown: Shown) -> Viewer:
+    async def known(self, shown: Credentials) -> Viewer:
         rule = self.file.current().by_token(usable(shown))
         if rule is None:
             raise NotKnown(NOT_ACCEPTED, shown=True)
@@ -119,7 +119,7 @@ class ProxyHeader:
     groups_header: str
     tokens = None
 
-    async def known(self, shown: Shown) -> Viewer:
+    async def known(self, shown: Credentials) -> Viewer:
         names = shown.values(self.name_header)
         if not shown.through_trusted:
             raise NotKnown(

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ray_history.kube import Attributes, KubeError, Kubernetes, User
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 from .attempts import Attempts
 from .backends import NOT_ACCEPTED, NotKnown, Tokens, usable
-from .credentials import Peers, Shown, token_hash
+from .credentials import Credentials, Peers, token_hash
 from .viewer import Viewer
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _REFUSED_FOR = 10.0
 _MOST_KEPT = 20_000
@@ -114,11 +114,11 @@ class ByKubernetes:
         self._decisions: Kept[bool] = Kept(lambda allowed: seconds if allowed else refused, clock)
         self._wrong = Attempts(most=100, clock=clock)
 
-    async def known(self, shown: Shown) -> Viewer:
+    async def known(self, shown: Credentials) -> Viewer:
         token = usable(shown)
         digest = token_hash(token)
         if self._tokens.get(digest) is None and (wait := self._wrong.wait(shown.peer)):
-            raise Refused(429, f"too many wrong tokens came from {shown.peer}; try again in {wait:.0f} s")
+            raise ApiError(429, f"too many wrong tokens came from {shown.peer}; try again in {wait:.0f} s")
         found = await self._told(self._tokens.ask(digest, lambda: self._review(token)))
         if found.user is None:
             self._wrong.failed(shown.peer)
@@ -163,5 +163,5 @@ class ByKubernetes:
         try:
             return await answer
         except KubeError as error:
-            journal.error("who may see what cannot be asked: %s", error)
-            raise Refused(503, "the Kubernetes API server cannot be asked who may see this; try again later") from None
+            logger.error("who may see what cannot be asked: %s", error)
+            raise ApiError(503, "the Kubernetes API server cannot be asked who may see this; try again later") from None

@@ -34,7 +34,7 @@ def token_hash(token: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Credentials:
     """What a request shows of who sent it."""
 
     token: str | None = field(repr=False)
@@ -99,14 +99,14 @@ class Peers:
             parsed = parsed.ipv4_mapped
         return any(parsed.version == network.version and parsed in network for network in self.networks)
 
-    def shown(self, scope: Scope) -> Shown:
+    def shown(self, scope: Scope) -> Credentials:
         """What a request shows; a chain of trusted proxies is followed to the first address that is none of theirs."""
         headers: Headers = list(scope["headers"])
         peer = direct = str(scope["client"][0]) if scope.get("client") else "unknown"
         told = [part.strip() for name, value in headers if name == b"x-forwarded-for" for part in _parts(value)]
         while told and self.trusts(peer):
             peer = _without_port(told.pop()[:64])
-        return Shown(bearer(headers), peer, self.trusts(direct), headers)
+        return Credentials(bearer(headers), peer, self.trusts(direct), headers)
 
 
 def _without_port(address: str) -> str:

@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from ray_history.server.http.responses import Refused, refusal
+from ray_history.server.http.responses import ApiError, error_response
 
 from . import audit
 from .backends import Mode, NotKnown
-from .credentials import Shown, without_tokens
+from .credentials import Credentials, without_tokens
 from .viewer import EVERYBODY, let_in
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
@@ -25,7 +25,7 @@ OPEN = {
 }
 """What is answered to people who are not known: that the server lives, its numbers, how its pages look, the way in."""
 
-Refuse: TypeAlias = Callable[[Scope, Refused], Awaitable[Response]]
+Refuse: TypeAlias = Callable[[Scope, ApiError], Awaitable[Response]]
 """Tells a refusal in the form that suits who asked."""
 
 
@@ -49,11 +49,11 @@ class Guard:
             await self._app(scope, receive, send)  # without a viewer; with the tokens, which signing in looks at
             return
         if method == "POST":
-            await refusal(Refused(405, "POST is not allowed: history cannot be changed"))(scope, receive, send)
+            await error_response(ApiError(405, "POST is not allowed: history cannot be changed"))(scope, receive, send)
             return
         try:
             viewer = await self._mode.known(shown)
-        except Refused as refused:
+        except ApiError as refused:
             audit.told("denied", scope, None, status=refused.status)
             await self._refuse(refused, scope, receive, send)
             return
@@ -65,21 +65,21 @@ class Guard:
             if watched.is_download:
                 audit.told("downloaded", inner, viewer.name, status=watched.status, bytes=watched.sent)
 
-    async def _refuse(self, refused: Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(self, refused: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            response = self._marked(refused, refusal(refused))
+            response = self._marked(refused, error_response(refused))
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
             await (await self._refusal(refused, scope))(scope, receive, send)
 
-    async def _refusal(self, refused: Refused, scope: Scope) -> Response:
+    async def _refusal(self, refused: ApiError, scope: Scope) -> Response:
         if isinstance(refused, NotKnown) and self._mode.tokens and _is_page(scope):
             asked = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             way_in = f"{self._base}/login?next={quote(asked, safe='/')}"
             return RedirectResponse(way_in, 303, {"Cache-Control": "no-store"})
         return self._marked(refused, await self._refuse_in_form(scope, refused))
 
-    def _marked(self, refused: Refused, response: Response) -> Response:
+    def _marked(self, refused: ApiError, response: Response) -> Response:
         response.headers["Cache-Control"] = "no-store"
         if isinstance(refused, NotKnown) and self._mode.tokens:
             problem = ', error="invalid_token"' if refused.shown else ""
@@ -93,7 +93,7 @@ def _is_page(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and b"text/html" in wanted
 
 
-def _take_over_scheme(scope: Scope, shown: Shown) -> None:
+def _take_over_scheme(scope: Scope, shown: Credentials) -> None:
     told = shown.values("x-forwarded-proto")
     if told and told[-1] in ("http", "https"):
         scope["scheme"] = told[-1] if scope["type"] == "http" else told[-1].replace("http", "ws")

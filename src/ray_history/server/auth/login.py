@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ray_history.server.http.responses import Refused, plain_json
+from ray_history.server.http.responses import ApiError, plain_json
 
 from . import audit
 from .attempts import Attempts
 from .backends import REJECTED, Mode, NotKnown
-from .credentials import COOKIE, Headers, Shown, bearer
+from .credentials import COOKIE, Credentials, Headers, bearer
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600
@@ -67,7 +67,7 @@ class Login:
         if shown.token is not None:
             try:
                 viewer = await self._mode.known(shown)
-            except Refused as refused:
+            except ApiError as refused:
                 return self._form(request, after, refused if refused.status != 403 else None)
             return self._page(request, "login.html", signed_in=viewer.name, after=after)
         return self._form(request, after)
@@ -82,7 +82,7 @@ class Login:
         token = form.get("token", "").strip()
         try:
             await self._checked(request, token or None)
-        except Refused as refused:
+        except ApiError as refused:
             return self._form(request, after, refused, refused.status)
         response = RedirectResponse(after, 303, {"Cache-Control": "no-store"})
         self._remember(request, response, token)
@@ -114,12 +114,12 @@ class Login:
         """Whose token it is; every failure counts, and too many are not looked at."""
         peer = audit.peer_of(request.scope)
         if self._mode.tokens is None:
-            raise Refused(401, "nobody signs in here with a token")
+            raise ApiError(401, "nobody signs in here with a token")
         if wait := self._attempts.wait(peer):
             audit.told("sign-in refused", request.scope, None, status=429)
-            raise Refused(429, f"too many attempts; try again in {wait:.0f} s")
+            raise ApiError(429, f"too many attempts; try again in {wait:.0f} s")
         if token is not None and len(token) > _LONGEST_IN_COOKIE:
-            raise Refused(400, "this token is too long for a cookie; programs can send it as Authorization header")
+            raise ApiError(400, "this token is too long for a cookie; programs can send it as Authorization header")
         try:
             viewer = await self._mode.known(self._shown(request, token))
         except NotKnown as refused:
@@ -129,9 +129,9 @@ class Login:
         audit.told("signed in", request.scope, viewer.name)
         return viewer
 
-    def _shown(self, request: Request, token: str | None) -> Shown:
+    def _shown(self, request: Request, token: str | None) -> Credentials:
         headers: Headers = list(request.scope["headers"])
-        return Shown(token, audit.peer_of(request.scope), through_trusted=False, headers=headers)
+        return Credentials(token, audit.peer_of(request.scope), through_trusted=False, headers=headers)
 
     def _remember(self, request: Request, response: Response, token: str) -> None:
         """Lax, not strict: a link from a chat must open. Nothing here can be changed by following one."""
@@ -158,7 +158,7 @@ class Login:
         parts = urlsplit(after)
         return after if not parts.scheme and not parts.netloc and after.startswith(home) else home
 
-    def _form(self, request: Request, after: str, refused: Refused | None = None, status: int = 200) -> Response:
+    def _form(self, request: Request, after: str, refused: ApiError | None = None, status: int = 200) -> Response:
         why = refused.message.removeprefix(REJECTED) if refused else ""
         return self._page(
             request,
@@ -179,7 +179,7 @@ async def _body(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > _LARGEST_FORM:
-            raise Refused(413, f"the form is larger than {_LARGEST_FORM >> 10} KiB")
+            raise ApiError(413, f"the form is larger than {_LARGEST_FORM >> 10} KiB")
     return body
 
 
@@ -187,7 +187,7 @@ def _fields(form: bytes) -> dict[str, str]:
     try:
         fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=10)
     except ValueError:
-        raise Refused(400, "the form has more fields than the page to sign in has") from None
+        raise ApiError(400, "the form has more fields than the page to sign in has") from None
     return {name: values[0] for name, values in fields.items()}
 
 
@@ -198,4 +198,4 @@ def _same_site(request: Request) -> None:
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
         origin is not None and origin.partition("://")[2] not in hosts
     ):
-        raise Refused(403, "sign in on this server's own page: this form came from another site")
+        raise ApiError(403, "sign in on this server's own page: this form came from another site")

@@ -25,7 +25,7 @@ import msgspec
 
 from .credentials import is_token, token_hash
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SHORTEST_TOKEN = 16
 _LARGEST_FILE = 4 << 20
@@ -140,9 +140,9 @@ class RulesFile:
                 return
             self._rules, self._state = self._read(), state
         except WrongRules as error:
-            journal.error("%s; what it said before still counts", error)
+            logger.error("%s; what it said before still counts", error)
             return
-        journal.info("%s changed: %d rules", self.path, len(self._rules.rules))
+        logger.info("%s changed: %d rules", self.path, len(self._rules.rules))
 
     def _now(self) -> tuple[int, int, int]:
         try:
@@ -165,5 +165,5 @@ class RulesFile:
         except WrongRules as error:
             raise WrongRules(f"{self.path} {error}") from None
         if mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
-            journal.warning("%s can be read or changed by other users: chmod 600 keeps it to the server", self.path)
+            logger.warning("%s can be read or changed by other users: chmod 600 keeps it to the server", self.path)
         return rules

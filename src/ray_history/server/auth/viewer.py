@@ -10,13 +10,13 @@ from typing import Any
 from starlette.types import Scope
 
 from ray_history.archive.layout import Cluster
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 _VIEWER = "ray_history.viewer"
 _AT_ONCE = 8
 
 
-class Hidden(Refused):
+class Hidden(ApiError):
     """Something that is there and does not exist for this viewer: answered exactly as if it were not there."""
 
     def __init__(self, message: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ray_history.server.completeness.assessment import Kept, Nodes, Told, kept
 from ray_history.server.completeness.status import account
 from ray_history.server.loose_json import object_of
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NodeAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionKept:
+class CompletenessReport:
     """The account of a session."""
 
     all: Kept
@@ -46,10 +46,10 @@ class SessionKept:
     """Events of types that we do not know."""
 
 
-def session_kept(asked: Asked) -> SessionKept:
-    told = account(asked)
-    names = _names(asked)
-    nodes = [_node(asked, told, row, names) for row in told["nodes"]]
+def session_kept(request: SessionRequest) -> CompletenessReport:
+    told = account(request)
+    names = _names(request)
+    nodes = [_node(request, told, row, names) for row in told["nodes"]]
     events = [object_of(object_of(ledger).get("events")) for ledger in told["ledgers"].values()]
 
     def total(name: str) -> int:
@@ -61,14 +61,14 @@ def session_kept(asked: Asked) -> SessionKept:
         stored=total("stored"),
         quarantined=total("quarantined"),
         dropped=total("dropped_by_ray"),
-        goes_on=asked.open.ended_ns is None,
+        goes_on=request.open.ended_ns is None,
         cut_off=_named(node.name for node in nodes if node.cut_off),
         without_files=_named(node.name for node in nodes if not node.has_files),
-        log_bytes_lost=_number(asked.open.facts.get("log_bytes_lost")) or 0,
+        log_bytes_lost=_number(request.open.facts.get("log_bytes_lost")) or 0,
         problem_count=told["problem_count"],
         problem=next(iter(told["problems"]), ""),
     )
-    return SessionKept(
+    return CompletenessReport(
         kept(sums),
         sums.known or told["events"]["read"],
         sorted(nodes, key=lambda node: (node.is_whole, node.name)),
@@ -84,15 +84,15 @@ def _named(names: Iterable[str]) -> Nodes:
     return Nodes(len(found), found)
 
 
-def _names(asked: Asked) -> dict[str, str]:
-    rows = asked.tables.rows(
+def _names(request: SessionRequest) -> dict[str, str]:
+    rows = request.tables.rows(
         "select node_id, coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)) || if(is_head_node, ', head', '') "
-        f"from {asked.tables.source('nodes')}"
+        f"from {request.tables.source('nodes')}"
     )
     return dict(rows)
 
 
-def _node(asked: Asked, told: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> NodeAccount:
+def _node(request: SessionRequest, told: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> NodeAccount:
     node = row["node_id"]
     name = names.get(node, node[:8])
     if not row["has_ledger"]:
@@ -105,7 +105,7 @@ def _node(asked: Asked, told: dict[str, Any], row: dict[str, Any], names: dict[s
         _number(events.get("received")),
         _number(events.get("stored")),
         _number(events.get("dropped_by_ray")),
-        asked.open.ended_ns is not None and ledger.get("ended") != "graceful",
+        request.open.ended_ns is not None and ledger.get("ended") != "graceful",
         row["has_files"],
     )
 

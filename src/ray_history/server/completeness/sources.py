@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_history.archive.layout import endpoint_name
-from ray_history.server.sessions.endpoint import Asked
-from ray_history.server.sessions.memo import remembered
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.memo import cached_per_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,15 @@ NEEDS = (
 )
 
 
-@remembered
-def unknown(asked: Asked) -> dict[str, str]:
+@cached_per_session
+def unknown(request: SessionRequest) -> dict[str, str]:
     """What is to be said of each listing whose sources are missing."""
-    known = _known(asked)
+    known = _known(request)
     return {listing: need.unknown for need in NEEDS if known.isdisjoint(need.any_of) for listing in need.listings}
 
 
-def _known(asked: Asked) -> set[str]:
-    files, manifest = asked.open.files, asked.open.opened.manifest
+def _known(request: SessionRequest) -> set[str]:
+    files, manifest = request.open.files, request.open.opened.manifest
     known = {*manifest.events}
     polled = {name.partition("?")[0].removesuffix("__") for name in files.endpoints}
     wanted = {source for need in NEEDS for source in need.any_of if source.startswith("/")}
@@ -82,15 +82,15 @@ def _known(asked: Asked) -> set[str]:
         known.add(EVENTS)
     if files.whole_logs or files.tail_bundles:
         known.add(LOGS)
-    if asked.tables.rows("select 1 from document where source = 'export_event' limit 1"):
+    if request.tables.rows("select 1 from document where source = 'export_event' limit 1"):
         known.add(EXPORTED)
     return known
 
 
-def sources(asked: Asked) -> dict[str, Any]:
+def sources(request: SessionRequest) -> dict[str, Any]:
     """The sources that there are, for `_completeness`."""
-    files, manifest = asked.open.files, asked.open.opened.manifest
-    kinds = dict(asked.tables.rows("select source, count(*) from document group by all"))
+    files, manifest = request.open.files, request.open.opened.manifest
+    kinds = dict(request.tables.rows("select source, count(*) from document group by all"))
     return {
         "events": {"files": len(manifest.sources), "read": sum(manifest.events.values())},
         "logs": {

@@ -19,10 +19,10 @@ from ray_history.history.events import KNOWN_TYPES
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
 from ray_history.server.http.shutdown import until_ending
-from ray_history.server.sessions.endpoint import Asked, Handler, refused_by_archive
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, refused_by_archive
 from ray_history.server.sessions.manager import Sessions
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _STEP = 0.25
 
@@ -73,29 +73,33 @@ class Status:
             self._sessions.release(await self._sessions.acquire(session))
         except ArchiveError as error:
             return refused_by_archive(error).message
-        except Exception as error:  # noqa: BLE001  # whoever listens is told, whatever it is
-            journal.error("%s cannot be opened", session.name, exc_info=error)
+        except Exception as error:  # whoever listens is told, whatever it is
+            logger.error("%s cannot be opened", session.name, exc_info=error)
             return "the server made a mistake; its log says more"
         return ""
 
 
-def completeness(asked: Asked) -> Response:
+def completeness(request: SessionRequest) -> Response:
     """What collectors received and stored, what Ray dropped, nodes without files, what could not be read."""
-    return plain_json(account(asked))
+    return plain_json(account(request))
 
 
-def account(asked: Asked) -> dict[str, Any]:
+def account(request: SessionRequest) -> dict[str, Any]:
     """What was received, stored and lost, node by node, from which sources, and what could not be read."""
-    manifest = asked.open.opened.manifest
-    ledgers = asked.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
-    seen = asked.tables.rows(f"select node_id, state from {asked.tables.source('nodes', asked.view)} order by node_id")
+    manifest = request.open.opened.manifest
+    ledgers = request.tables.rows(
+        "select node_id, body::varchar from document where source = 'ledger' order by node_id"
+    )
+    seen = request.tables.rows(
+        f"select node_id, state from {request.tables.source('nodes', request.view)} order by node_id"
+    )
     accounted = {node for node, _ in ledgers}
-    filed = set(asked.open.files.nodes)
+    filed = set(request.open.files.nodes)
     facts = manifest.facts
     return {
-        "session": asked.open.session.name,
+        "session": request.open.session.name,
         "ended": facts.get("ended"),
-        "ended_ns": asked.open.ended_ns,
+        "ended_ns": request.open.ended_ns,
         "events": {
             "received": facts.get("events_received"),
             "stored": facts.get("events_stored"),
@@ -108,8 +112,8 @@ def account(asked: Asked) -> dict[str, Any]:
         "event_files": len(manifest.sources),
         "tasks_with_most_spans": facts.get("tasks_with_most_spans"),
         "log_bytes_lost": facts.get("log_bytes_lost"),
-        "sources": sources(asked),
-        "unknown": unknown(asked),
+        "sources": sources(request),
+        "unknown": unknown(request),
         "nodes": [
             {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
             for node, state in seen

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from ray_history.server.completeness.report import session_kept
 from ray_history.server.completeness.sources import unknown
-from ray_history.server.sessions.endpoint import Asked
-from ray_history.server.sessions.memo import remembered
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.memo import cached_per_session
 
 
-def warning(asked: Asked, table: str = "") -> str:
+def warning(request: SessionRequest, table: str = "") -> str:
     """That something of the session was lost, or could not be read, or that nobody kept what a table is made of."""
-    now = Asked(asked.request, asked.open, asked.open.view(), asked.redact)  # the same at every moment: worked out once
+    now = SessionRequest(
+        request.http, request.open, request.open.view(), request.redact
+    )  # the same at every moment: worked out once
     return " ".join(filter(None, (unknown(now).get(table), *_lost(now))))
 
 
-@remembered
-def _lost(asked: Asked) -> tuple[str, ...]:
-    return tuple(reason.full for reason in session_kept(asked).all.reasons if reason.concerns_tables)
+@cached_per_session
+def _lost(request: SessionRequest) -> tuple[str, ...]:
+    return tuple(reason.full for reason in session_kept(request).all.reasons if reason.concerns_tables)

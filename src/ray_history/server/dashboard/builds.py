@@ -18,7 +18,7 @@ from pathlib import Path
 
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*[A-Za-z0-9.+-]*")
 
@@ -56,7 +56,7 @@ class Frontends:
     def chosen(self, ray_version: str | None, chosen: str | None) -> Build | None:
         """The build nearest to the session's Ray, or the chosen one; none if there are no builds."""
         if chosen and chosen not in self.builds:
-            raise Refused(404, f"no dashboard {chosen[:20]!r}; there are {', '.join(self.versions) or 'none'}")
+            raise ApiError(404, f"no dashboard {chosen[:20]!r}; there are {', '.join(self.versions) or 'none'}")
         return self.builds.get(chosen or "") or self.nearest(ray_version)
 
     def missing(self, ray_version: str | None) -> Response:
@@ -72,7 +72,7 @@ class Frontends:
                 lasting = name.startswith("static/")
                 headers = {"Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-cache"}
                 return FileResponse(path, media_type=kind, headers=headers)
-        raise Refused(404, "there is no such file")
+        raise ApiError(404, "there is no such file")
 
     @property
     def versions(self) -> list[str]:

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ray_history.server.http.compression import Compressing
 from ray_history.server.http.ray_proxy import GONE, is_through_ray
-from ray_history.server.http.responses import Refused, refusal
+from ray_history.server.http.responses import ApiError, error_response
 
-journal = logging.getLogger("ray_history.access")
+logger = logging.getLogger("ray_history.access")
 
 LONGEST_QUERY = 16 * 1024
 _METHODS = frozenset({"GET", "HEAD"})
@@ -76,7 +76,7 @@ class Plumbing:
         try:
             refused = _refused(scope)
             if refused is not None:
-                await refusal(refused)(scope, receive, out)
+                await error_response(refused)(scope, receive, out)
             else:
                 await Compressing(self._app, scope, out).run(receive)
         finally:
@@ -84,14 +84,14 @@ class Plumbing:
             took = self._clock() - begin
             self.seconds += took
             self.requests[scope["method"], status] += 1
-            journal.info("%s %s %s %d %d %.3f", identity, scope["method"], _path(scope), status, sent, took)
+            logger.info("%s %s %s %d %d %.3f", identity, scope["method"], _path(scope), status, sent, took)
 
 
-def _refused(scope: Scope) -> Refused | None:
+def _refused(scope: Scope) -> ApiError | None:
     if scope["method"] not in _METHODS and not (scope["method"] == "POST" and _SIGNS_IN.search(scope["path"])):
-        return Refused(405, f"{scope['method'][:20]} is not allowed: history cannot be changed")
+        return ApiError(405, f"{scope['method'][:20]} is not allowed: history cannot be changed")
     if len(scope["query_string"]) > LONGEST_QUERY:
-        return Refused(414, f"the query has {len(scope['query_string'])} bytes; at most {LONGEST_QUERY} are taken")
+        return ApiError(414, f"the query has {len(scope['query_string'])} bytes; at most {LONGEST_QUERY} are taken")
     return None
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from starlette.datastructures import QueryParams
 
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes"}), frozenset({"0", "f", "false", "no"})
 _INTEGER = re.compile(r"[+-]?0*(?P<digits>[0-9]+)")
@@ -23,12 +23,12 @@ def integer(query: QueryParams, name: str, default: int, *, least: int | None = 
         return default
     found = _INTEGER.fullmatch(text)
     if not found:
-        raise Refused(400, f"{name} is {text[:40]!r}; it takes a whole number")
+        raise ApiError(400, f"{name} is {text[:40]!r}; it takes a whole number")
     if len(found["digits"]) > MOST_DIGITS:
-        raise Refused(400, f"{name} has {len(found['digits'])} digits; it takes at most {MOST_DIGITS}")
+        raise ApiError(400, f"{name} has {len(found['digits'])} digits; it takes at most {MOST_DIGITS}")
     value = int(text)
     if least is not None and value < least:
-        raise Refused(400, f"{name} is {value}; it takes {least} or more")
+        raise ApiError(400, f"{name} is {value}; it takes {least} or more")
     return value
 
 
@@ -40,13 +40,13 @@ def boolean(query: QueryParams, name: str, *, default: bool) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    raise Refused(400, f"{name} is {text[:40]!r}; it takes true or false")
+    raise ApiError(400, f"{name} is {text[:40]!r}; it takes true or false")
 
 
 def one_of(query: QueryParams, name: str, choices: tuple[str, ...], default: str) -> str:
     text = query.get(name) or default
     if text not in choices:
-        raise Refused(400, f"{name} is {text[:40]!r}; it takes one of {', '.join(choices)}")
+        raise ApiError(400, f"{name} is {text[:40]!r}; it takes one of {', '.join(choices)}")
     return text
 
 
@@ -64,7 +64,7 @@ def moment(query: QueryParams) -> int | None:
     try:
         parsed = datetime.fromisoformat(text.replace(" ", "+"))
     except ValueError:
-        raise Refused(400, f"at is {text[:40]!r}; it takes 2026-01-31T12:00:00Z or milliseconds since 1970") from None
+        raise ApiError(400, f"at is {text[:40]!r}; it takes 2026-01-31T12:00:00Z or milliseconds since 1970") from None
     if parsed.tzinfo is None:
         parsed = parsed.replace(tzinfo=UTC)
     return round(parsed.timestamp() * 1000) * 10**6
@@ -87,20 +87,22 @@ def filters(query: QueryParams, aliases: Mapping[str, str]) -> list[Filter]:
     """`filter_keys`, `filter_predicates` and `filter_values`, as Ray's clients send them."""
     keys, predicates, values = (query.getlist(name) for name in ("filter_keys", "filter_predicates", "filter_values"))
     if not len(keys) == len(predicates) == len(values):
-        raise Refused(
+        raise ApiError(
             400,
             f"{len(keys)} filter_keys, {len(predicates)} filter_predicates and {len(values)} filter_values; "
             "each filter takes one of each",
         )
     if len(keys) > MOST_FILTERS:
-        raise Refused(400, f"{len(keys)} filters; at most {MOST_FILTERS} are taken")
+        raise ApiError(400, f"{len(keys)} filters; at most {MOST_FILTERS} are taken")
     found = []
     for key, predicate, value in zip(keys, predicates, values, strict=True):
         if predicate not in ("=", "!="):
-            raise Refused(
+            raise ApiError(
                 400, f"Unsupported filter predicate {predicate[:20]!r} is given. Available predicates: =, !=."
             )
         if len(value) > LONGEST_VALUE:
-            raise Refused(400, f"the value of filter {key[:40]!r} has {len(value)} characters; at most {LONGEST_VALUE}")
+            raise ApiError(
+                400, f"the value of filter {key[:40]!r} has {len(value)} characters; at most {LONGEST_VALUE}"
+            )
         found.append(Filter(aliases.get(key.lower(), key.lower()), predicate, value))
     return found

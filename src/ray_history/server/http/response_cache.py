@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from ray_history.server.http.responses import LARGE
 
 
-class AnswerCache:
+class ResponseCache:
     """Bodies by their tag, within a limit of bytes; the least recently used goes first."""
 
     def __init__(self, most_bytes: int, largest: int = LARGE) -> None:

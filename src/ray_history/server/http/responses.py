@@ -20,7 +20,7 @@ _PIECE = 256 * 1024
 _COMMA = b", "
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that cannot be answered: the status, and a message for people."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -28,7 +28,7 @@ class Refused(Exception):
         self.status, self.message = status, message
 
 
-class ArchiveRefused(Refused):
+class ArchiveFailure(ApiError):
     """The archive gives no answer, or refuses."""
 
 
@@ -42,7 +42,7 @@ def enveloped(data: Mapping[str, Any], message: str = "", *, result: bool = True
     return plain_json({"result": result, "msg": message, "data": data}, status=status)
 
 
-def refusal(refused: Refused) -> Response:
+def error_response(refused: ApiError) -> Response:
     """The one shape of an error: Ray's envelope, with what Ray's own clients look for."""
     return plain_json({"result": False, "msg": refused.message, "data": {"result": None}}, status=refused.status)
 

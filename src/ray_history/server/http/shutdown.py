@@ -21,7 +21,7 @@ KEY = "ending"
 
 
 @contextmanager
-def told_to_end() -> Iterator[asyncio.Event]:
+def shutdown_event() -> Iterator[asyncio.Event]:
     """An event that is set when the process is told to end, which the web server hears too and finishes what runs."""
     ending, loop = asyncio.Event(), asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's

@@ -2,7 +2,7 @@
 
 from .fleet import LIVE, Fleet, Running
 from .gateway import LiveView
-from .heads import HeadClient, HeadSilent, Version
+from .heads import HeadClient, HeadUnreachable, Version
 from .routes import LivePage, live_routes
 from .settings import LiveSettings, api_server, make_fleet
 
@@ -10,7 +10,7 @@ __all__ = [
     "LIVE",
     "Fleet",
     "HeadClient",
-    "HeadSilent",
+    "HeadUnreachable",
     "LivePage",
     "LiveSettings",
     "LiveView",

@@ -17,9 +17,9 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.kube import Discovery, Kubernetes, RayCluster
 
-from .heads import HeadClient, HeadSilent
+from .heads import HeadClient, HeadUnreachable
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LIVE = "live"
 _ASK_AGAIN = 60.0
@@ -93,7 +93,7 @@ class Fleet:
         return [*self._broken, *(why for discovery in self._discoveries for why in discovery.missing)]
 
     @property
-    def asked(self) -> bool:
+    def contacts_heads(self) -> bool:
         """Whether there is Kubernetes to ask at all."""
         return bool(self._discoveries)
 
@@ -135,8 +135,8 @@ class Fleet:
     async def _run_or_tell(self) -> None:
         try:
             await self.run()
-        except Exception:  # noqa: BLE001  # whatever it is, the rest of the server goes on
-            journal.exception("running clusters are no longer followed")
+        except Exception:  # whatever it is, the rest of the server goes on
+            logger.exception("running clusters are no longer followed")
             self._broken = ("running clusters are no longer followed; the log says why",)
 
     async def _keep_asking(self, heads: HeadClient) -> None:
@@ -163,6 +163,6 @@ class Fleet:
             try:
                 told = await heads.version(running)
                 self._told[running.cluster.uid] = Told(pod, time.monotonic(), told.session_name)
-            except HeadSilent as silent:
-                journal.info("%s/%s: %s", running.cluster.namespace, running.cluster.name, silent)
+            except HeadUnreachable as silent:
+                logger.info("%s/%s: %s", running.cluster.namespace, running.cluster.name, silent)
                 self._told[running.cluster.uid] = Told(pod, time.monotonic(), self.session_of(running))

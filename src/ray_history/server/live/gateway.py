@@ -17,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ray_history.archive.catalog import Catalog, Session
 from ray_history.archive.layout import Cluster
 from ray_history.server.auth import Hidden, Viewer, viewer_of
-from ray_history.server.http.responses import Refused, note_value
+from ray_history.server.http.responses import ApiError, note_value
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.manager import Sessions
 
 from .fleet import LIVE, Fleet, Running
-from .heads import HeadSilent
+from .heads import HeadUnreachable
 
 NOTE = b"x-ray-history-note"
 _STAYS = 3600.0
@@ -52,7 +52,7 @@ class LiveView:
             try:
                 await self._heads({**scope, "ray_history.running": running}, receive, sent)
                 return
-            except HeadSilent as silent:
+            except HeadUnreachable as silent:
                 if sent.started:
                     raise  # too late for another answer: the connection is cut, which the client sees
                 why = str(silent)
@@ -72,10 +72,10 @@ class LiveView:
             return None
         newest = await self._newest(viewer, namespace, name) if by_name else None
         if newest is None or not (await self._life(newest)).goes_on:
-            raise Refused(404, _not_running(namespace, name))
+            raise ApiError(404, _not_running(namespace, name))
         return Session(newest.cluster, LIVE, newest.started)
 
-    async def remembered(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
+    async def cached_per_session(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
         """The live session that a browser entered before; it may have ended since."""
         if not await viewer.sees(namespace, cluster):
             raise Hidden(_not_running(namespace, cluster))
@@ -84,7 +84,7 @@ class LiveView:
             return running.session
         newest = await self._newest(viewer, namespace, cluster)
         if newest is None:
-            raise Refused(404, _not_running(namespace, cluster))
+            raise ApiError(404, _not_running(namespace, cluster))
         return Session(newest.cluster, LIVE, newest.started)
 
     async def listed(self, viewer: Viewer, stored: Catalog, most: int) -> list[Session]:
@@ -111,24 +111,24 @@ class LiveView:
             found = await self._newest(viewer, namespace, cluster, current) if current else None
             found = found or await self._newest(viewer, namespace, cluster)
             if found is None:
-                raise Refused(503, f"{namespace}/{cluster} runs, but {why}; and nothing of it is archived yet")
+                raise ApiError(503, f"{namespace}/{cluster} runs, but {why}; and nothing of it is archived yet")
             older = " of an earlier cluster of that name" if found.started < running.cluster.created - 60 else ""
             return found, f"shown from the archive, session {found.name}{older}: {why}"
         found = await self._newest(viewer, namespace, cluster)
         if found is None:
-            raise Refused(404, _not_running(namespace, cluster))
+            raise ApiError(404, _not_running(namespace, cluster))
         life = await self._life(found)
-        if life.goes_on and not self.fleet.asked:
+        if life.goes_on and not self.fleet.contacts_heads:
             return found, f"shown from the archive, session {found.name}: its collectors say that it goes on"
-        if time.time() - life.last > _STAYS or not (life.goes_on or life.over or self.fleet.asked):
-            raise Refused(404, _not_running(namespace, cluster))
+        if time.time() - life.last > _STAYS or not (life.goes_on or life.over or self.fleet.contacts_heads):
+            raise ApiError(404, _not_running(namespace, cluster))
         moment = f"{datetime.fromtimestamp(life.last, UTC):%H:%M:%S} UTC"
         return found, f"shown from the archive, session {found.name}: it runs no more, last seen at {moment}"
 
     async def _newest(self, viewer: Viewer, namespace: str, cluster: str, name: str = "latest") -> Session | None:
         try:
             return await self._catalog.find(viewer, namespace, cluster, name)
-        except Refused as refused:
+        except ApiError as refused:
             if refused.status != 404:
                 raise
             return None

@@ -5,7 +5,7 @@ Invariants:
 * of what the viewer sent only the path, the query and what kind of answer they take goes on: no cookie, no token;
 * of what the head answers only a few headers go on, and nothing that a browser would run: whoever owns a cluster must
   not be able to script the pages of others;
-* a head that gives no answer raises HeadSilent before anything was sent to the viewer, and is left alone for some
+* a head that gives no answer raises HeadUnreachable before anything was sent to the viewer, and is left alone for some
   seconds.
 """
 
@@ -22,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from ray_history import __version__
-from ray_history.kube import Door, Heads, KubeError
+from ray_history.kube import HeadEndpoint, HeadResolver, KubeError
 
 if TYPE_CHECKING:
     from .fleet import Running
@@ -38,7 +38,7 @@ LARGEST = 128 << 20
 _OURS = {"User-Agent": f"ray-history/{__version__}"}
 
 
-class HeadSilent(Exception):
+class HeadUnreachable(Exception):
     """The head cannot be asked, or gives no answer; the message says why in one line."""
 
 
@@ -51,7 +51,7 @@ class Version(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class HeadAnswer:
-    """What a head answered; the body comes in pieces, and raises HeadSilent when it breaks off."""
+    """What a head answered; the body comes in pieces, and raises HeadUnreachable when it breaks off."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,14 +66,14 @@ class HeadAnswer:
         async for piece in self.pieces:
             body += piece
             if len(body) > LARGEST:
-                raise HeadSilent(f"its head's answer is larger than {LARGEST >> 20} MiB")
+                raise HeadUnreachable(f"its head's answer is larger than {LARGEST >> 20} MiB")
         return bytes(body)
 
 
 class HeadClient:
     """The client for all heads. To be used and closed within one event loop."""
 
-    def __init__(self, ways: Heads) -> None:
+    def __init__(self, ways: HeadResolver) -> None:
         self._ways = ways
         self._session: aiohttp.ClientSession | None = None
         self._left_alone: dict[str, tuple[float, str]] = {}
@@ -132,25 +132,27 @@ class HeadClient:
             try:
                 return msgspec.json.decode(await answer.whole(), type=Version)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                raise HeadSilent(f"its head answers {answer.status} and no version: it is no Ray Dashboard") from None
+                raise HeadUnreachable(
+                    f"its head answers {answer.status} and no version: it is no Ray Dashboard"
+                ) from None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def _door(self, running: Running) -> Door:
+    async def _door(self, running: Running) -> HeadEndpoint:
         try:
             return await self._ways.door(running.kubernetes, running.cluster)
         except KubeError as error:
-            raise HeadSilent(str(error)) from None
+            raise HeadUnreachable(str(error)) from None
 
     async def _answer(self, running: Running, response: aiohttp.ClientResponse) -> HeadAnswer:
         """The answer of the dashboard, told apart from that of something on the way to it."""
         status = response.status
         if status in (401, 403):
-            raise HeadSilent(f"its head refuses us with {status}: the token that it asks for is missing or wrong")
+            raise HeadUnreachable(f"its head refuses us with {status}: the token that it asks for is missing or wrong")
         if 300 <= status < 400 and status != 304:
-            raise HeadSilent(f"its head sends us elsewhere with {status}, which is not followed")
+            raise HeadUnreachable(f"its head sends us elsewhere with {status}, which is not followed")
         answer = HeadAnswer(status, response.headers, self._pieces(running, response))
         if self._ways.through_api_server and status >= 400 and answer.kind == "application/json":
             body = await answer.whole()
@@ -172,15 +174,15 @@ class HeadClient:
             told = str(error).replace("\n", " ") or type(error).__name__
             raise self._silent(running, f"its head cannot be reached: {told[:200]}") from error
 
-    def _silent(self, running: Running, why: str) -> HeadSilent:
+    def _silent(self, running: Running, why: str) -> HeadUnreachable:
         self.silent_total += 1
         self._left_alone[running.cluster.uid] = time.monotonic() + _LEFT_ALONE, why
-        return HeadSilent(why)
+        return HeadUnreachable(why)
 
     def _check_left_alone(self, running: Running) -> None:
         until, why = self._left_alone.get(running.cluster.uid, (0.0, ""))
         if time.monotonic() < until:
-            raise HeadSilent(why)
+            raise HeadUnreachable(why)
         self._left_alone.pop(running.cluster.uid, None)
 
     def _open_session(self) -> aiohttp.ClientSession:

@@ -22,14 +22,14 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ray_history.server.dashboard.builds import Frontends
-from ray_history.server.http.responses import JSON, Refused, enveloped, no_profiling, plain_json
+from ray_history.server.http.responses import JSON, ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.http.shutdown import until_ending
 from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
 from ray_history.server.redaction.rules import has_secrets, redacted
-from ray_history.server.sessions.endpoint import both_ways
+from ray_history.server.sessions.endpoint import with_and_without_slash
 
 from .fleet import LIVE, Running
-from .heads import HeadAnswer, HeadClient, HeadSilent, Version
+from .heads import HeadAnswer, HeadClient, HeadUnreachable, Version
 
 _LISTED = (
     *("actors", "cluster_events", "jobs", "nodes", "objects", "placement_groups", "platform_events", "runtime_envs"),
@@ -85,8 +85,11 @@ def live_routes(heads: HeadClient, frontends: Frontends, show: LivePage, *, reda
         return no_profiling()
 
     return [
-        *(_route(path, Passing(heads, spelled, redact)) for path, spelled in both_ways((p, p) for p in PASSED)),
-        _route(FOLLOWED, Passing(heads, FOLLOWED, redact, follow=True)),
+        *(
+            _route(path, ProxyRoute(heads, spelled, redact))
+            for path, spelled in with_and_without_slash((p, p) for p in PASSED)
+        ),
+        _route(FOLLOWED, ProxyRoute(heads, FOLLOWED, redact, follow=True)),
         WebSocketRoute(TAILED, Tailing(heads)),
         Route("/_status", status),
         Route("/api/v0/runtime_env_redaction", redaction),
@@ -98,7 +101,7 @@ def live_routes(heads: HeadClient, frontends: Frontends, show: LivePage, *, reda
     ]
 
 
-def _route(path: str, endpoint: Passing) -> Route:
+def _route(path: str, endpoint: ProxyRoute) -> Route:
     return Route(path, endpoint, methods=["GET", "HEAD"])
 
 
@@ -109,11 +112,11 @@ async def _dashboard(request: Request) -> Response:
 
 async def _not_passed(request: Request) -> Response:
     path = str(request.path_params["rest"])[:100]
-    raise Refused(501, f"/api/{path} of a running cluster is not passed on; ask its head, or open a stored session")
+    raise ApiError(501, f"/api/{path} of a running cluster is not passed on; ask its head, or open a stored session")
 
 
 @dataclass(eq=False)
-class Passing:
+class ProxyRoute:
     """Passes one path on to the head."""
 
     heads: HeadClient
@@ -159,7 +162,7 @@ class Passing:
             pieces = _without_secrets(answer.pieces, lines) if lines else answer.pieces
             async for piece in until_ending(scope, pieces) if self.follow else pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except HeadSilent:
+        except HeadUnreachable:
             if not self.follow:
                 raise
         await send({"type": "http.response.body", "body": b""})
@@ -182,7 +185,7 @@ async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -
     try:
         body = await run_in_threadpool(without_secrets)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise HeadSilent("its head's answer is no JSON, though it says so") from None
+        raise HeadUnreachable("its head's answer is no JSON, though it says so") from None
     response = Response(body, answer.status, media_type=JSON)
     response.raw_headers += [pair for pair in _headers(answer) if pair[0] not in (b"content-type", b"etag")]
     await response(scope, _nothing, send)
@@ -201,7 +204,7 @@ def filled(path: str, parts: dict[str, str]) -> str:
     for name, value in parts.items():
         if f"{{{name}}}" in path:
             if value in (".", ".."):
-                raise Refused(400, f"{value} is no name")
+                raise ApiError(400, f"{value} is no name")
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ray_history.kube import (
     Access,
     Discovery,
-    Heads,
+    HeadResolver,
     Kubernetes,
     Misconfigured,
     default_kubeconfigs,
@@ -21,7 +21,7 @@ from ray_history.kube import (
 from .fleet import Fleet
 from .heads import HeadClient
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def make_fleet(settings: LiveSettings) -> Fleet:
     except Misconfigured as error:
         if settings.kube == "on" or _is_named(settings):
             raise
-        journal.warning("running clusters are not shown: %s", error)
+        logger.warning("running clusters are not shown: %s", error)
         return Fleet()
     if len(servers) > 1 and settings.live_proxy and not settings.use_kubernetes_proxy:
         raise Misconfigured(
@@ -58,7 +58,7 @@ def make_fleet(settings: LiveSettings) -> Fleet:
         )
     namespaces = [name for part in settings.kube_namespaces.split(",") if (name := part.strip())]
     clients = [Kubernetes(s, qps=settings.kube_api_qps, burst=settings.kube_api_burst) for s in servers]
-    ways = Heads(
+    ways = HeadResolver(
         through_api_server=settings.use_kubernetes_proxy,
         read_secrets=settings.use_auth_token_mode,
         token_file=Path(settings.ray_token_file) if settings.ray_token_file else None,

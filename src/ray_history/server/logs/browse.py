@@ -12,33 +12,33 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from ray_history.archive.errors import NotFound
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.logs.stream import pieces
 from ray_history.server.logs.targets import Target, nodes_meant
-from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
 
 
-def show_logs(asked: Asked) -> Response:
+def show_logs(request: SessionRequest) -> Response:
     """The log directory of the head, or of the node that is named: a page with the names, or one of the files."""
-    name = str(asked.request.path_params.get("name", "")).strip("/")
-    node = _node(asked)
+    name = str(request.http.path_params.get("name", "")).strip("/")
+    node = _node(request)
     try:
-        found = asked.open.logs.find(node, name)
+        found = request.open.logs.find(node, name)
     except NotFound:
-        inside = _inside(name, (file.name for file in asked.open.logs.list(node)))
+        inside = _inside(name, (file.name for file in request.open.logs.list(node)))
         if not inside:
             raise
-        return _index(asked, name, inside)
-    return StreamingResponse(pieces(asked, Target(found), lines=-1), media_type="text/plain")
+        return _index(request, name, inside)
+    return StreamingResponse(pieces(request, Target(found), lines=-1), media_type="text/plain")
 
 
-def _node(asked: Asked) -> str:
-    if asked.query.get("node_id") or asked.query.get("node_ip"):
-        return nodes_meant(asked)[0]
-    known = asked.open.logs.nodes()
+def _node(request: SessionRequest) -> str:
+    if request.query.get("node_id") or request.query.get("node_ip"):
+        return nodes_meant(request)[0]
+    known = request.open.logs.nodes()
     if not known:
-        raise Refused(404, "the archive has no logs of this session")
-    rows = asked.tables.rows(f"select node_id from {asked.tables.source('nodes', asked.view)} where is_head_node")
+        raise ApiError(404, "the archive has no logs of this session")
+    rows = request.tables.rows(f"select node_id from {request.tables.source('nodes', request.view)} where is_head_node")
     return next((node for (node,) in rows if node in known), known[0])
 
 
@@ -49,8 +49,8 @@ def _inside(folder: str, names: Iterable[str]) -> list[str]:
     return sorted({first + slash for first, slash, _ in rests})
 
 
-def _index(asked: Asked, folder: str, inside: list[str]) -> Response:
-    url = asked.request.url
+def _index(request: SessionRequest, folder: str, inside: list[str]) -> Response:
+    url = request.http.url
     here = "" if url.path.endswith("/") else quote(folder.rpartition("/")[2] or "logs") + "/"  # links are relative
     query = f"?{url.query}" if url.query else ""
     links = "\n".join(

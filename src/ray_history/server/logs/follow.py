@@ -21,12 +21,12 @@ from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.log_files import LogFile, LogFiles, LogReader
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores.interface import READ_CHUNK
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.http.shutdown import until_ending
 from ray_history.server.logs.stream import Colours, first_byte, found_again
 from ray_history.server.logs.targets import Target
 from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 
 MOST_FOLLOWERS = 64
 POLL = 2.0
@@ -43,20 +43,20 @@ _followers = threading.BoundedSemaphore(MOST_FOLLOWERS)
 
 
 def follow(
-    asked: Asked, meant: Target, lines: int, headers: dict[str, str], *, without_colours: bool
+    request: SessionRequest, meant: Target, lines: int, headers: dict[str, str], *, without_colours: bool
 ) -> StreamingResponse:
     if not _followers.acquire(blocking=False):
-        raise Refused(
+        raise ApiError(
             503,
             f"{MOST_FOLLOWERS} logs are being followed already; "
             "close one, or get this one as it is now from /api/v0/logs/file",
         )
     try:
-        follower = Follower(asked.open.files, asked.open.logs, meant, lines)
-        shown = written_by_ray(meant.file.name) if asked.redact else None
+        follower = Follower(request.open.files, request.open.logs, meant, lines)
+        shown = written_by_ray(meant.file.name) if request.redact else None
         lines_shown = HiddenLines(shown) if shown else None
         coming = _as_they_come(follower, lines_shown, without_colours=without_colours)
-        sent = until_ending(asked.request.scope, coming)
+        sent = until_ending(request.http.scope, coming)
         response = _Followed(sent, headers=headers | _AT_ONCE)
     except BaseException:
         _followers.release()

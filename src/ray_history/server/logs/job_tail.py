@@ -12,9 +12,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.logs.routes import job_log
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import Sessions
 
 _NOT_ACCEPTABLE = 1008
@@ -31,13 +31,15 @@ class JobTail:
         session: Session = scope["ray_history.session"]
         opened = await self._sessions.acquire(session)
         try:
-            asked = Asked(Request({**scope, "type": "http", "method": "GET"}), opened, opened.view(), self._redact)
-            pieces = await run_in_threadpool(job_log, asked)
+            request = SessionRequest(
+                Request({**scope, "type": "http", "method": "GET"}), opened, opened.view(), self._redact
+            )
+            pieces = await run_in_threadpool(job_log, request)
             await socket.accept()
             async for text in iterate_in_threadpool(_texts(pieces)):
                 await socket.send_text(text)
             await socket.close()
-        except (Refused, ArchiveError) as error:
+        except (ApiError, ArchiveError) as error:
             await socket.close(_NOT_ACCEPTABLE, str(error)[:100])
         except WebSocketDisconnect:
             return  # nobody listens any more

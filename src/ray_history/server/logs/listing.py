@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from ray_history.archive.log_files import LogFiles
 from ray_history.server.http.query_params import integer
-from ray_history.server.http.responses import Refused, enveloped
+from ray_history.server.http.responses import ApiError, enveloped
 from ray_history.server.logs.targets import nodes_meant
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 
 _LONGEST_GLOB = 1000
 
@@ -33,13 +33,13 @@ _CATEGORIES: tuple[tuple[str, Callable[[str], bool]], ...] = (
 """The first that fits is a file's category, as in Ray; `internal` when none does."""
 
 
-def list_logs(asked: Asked) -> Response:
+def list_logs(request: SessionRequest) -> Response:
     """The names of a node's log files, and of directories with files in them, by category."""
-    integer(asked.query, "timeout", 30, least=0)
-    fits = glob_test(asked.query.get("glob") or "*")
-    (node, *_) = nodes_meant(asked)
+    integer(request.query, "timeout", 30, least=0)
+    fits = glob_test(request.query.get("glob") or "*")
+    (node, *_) = nodes_meant(request)
     categories: defaultdict[str, list[str]] = defaultdict(list)
-    for name in sorted(_names(asked.open.logs, node)):
+    for name in sorted(_names(request.open.logs, node)):
         if fits(name):
             categories[next((category for category, holds in _CATEGORIES if holds(name)), "internal")].append(name)
     return enveloped({"result": categories})
@@ -57,9 +57,9 @@ def glob_test(pattern: str) -> Callable[[str], bool]:
     """
     parts = PurePosixPath(pattern).parts
     if pattern.startswith("/") or ".." in parts or "\0" in pattern:
-        raise Refused(400, f"Invalid glob filter: {pattern[:80]}. It must be a relative path and cannot contain '..'.")
+        raise ApiError(400, f"Invalid glob filter: {pattern[:80]}. It must be a relative path and cannot contain '..'.")
     if not parts or len(pattern) > _LONGEST_GLOB or any("**" in part and part != "**" for part in parts):
-        raise Refused(
+        raise ApiError(
             400,
             f"Invalid glob filter: {pattern[:80]}. It takes at most {_LONGEST_GLOB} characters, "
             "and '**' only as an entire path component.",

@@ -15,21 +15,21 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ray_history.server.http.query_params import boolean, integer
-from ray_history.server.http.responses import JSON, Refused
+from ray_history.server.http.responses import JSON, ApiError
 from ray_history.server.logs.follow import follow
 from ray_history.server.logs.listing import list_logs
 from ray_history.server.logs.stream import pieces, uncoloured
 from ray_history.server.logs.targets import Target, submission_file, target
-from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
 
 _DEFAULT_LINES = 1000
 
 
-def send_log(asked: Asked) -> Response:
+def send_log(request: SessionRequest) -> Response:
     """The bytes of a log: its last lines, or all."""
-    query, kind = asked.query, asked.part("media_type")
+    query, kind = request.query, request.path_param("media_type")
     if kind not in ("file", "stream"):
-        raise Refused(400, f"Invalid media type: {kind[:40]}; it takes /api/v0/logs/file or /api/v0/logs/stream")
+        raise ApiError(400, f"Invalid media type: {kind[:40]}; it takes /api/v0/logs/file or /api/v0/logs/stream")
     lines = integer(query, "lines", _DEFAULT_LINES) or _DEFAULT_LINES
     integer(query, "timeout", 30)  # nothing here waits for a node
     _check_interval(query.get("interval", ""))
@@ -39,10 +39,10 @@ def send_log(asked: Asked) -> Response:
         "Content-Disposition": "inline" if inline else _attachment(query.get("download_filename") or "file.txt"),
         "X-Content-Type-Options": "nosniff",
     }
-    meant = target(asked)
-    if kind == "stream" and meant.grows and asked.open.ended_ns is None and asked.request.method == "GET":
-        return follow(asked, meant, lines, headers, without_colours=without_colours)
-    sent = pieces(asked, meant, lines)
+    meant = target(request)
+    if kind == "stream" and meant.grows and request.open.ended_ns is None and request.http.method == "GET":
+        return follow(request, meant, lines, headers, without_colours=without_colours)
+    sent = pieces(request, meant, lines)
     if without_colours:
         sent = uncoloured(sent)
     return StreamingResponse(sent, headers=headers, media_type="text/plain")
@@ -61,33 +61,33 @@ def _check_interval(text: str) -> None:
     try:
         float(text or 1)
     except ValueError:
-        raise Refused(400, f"interval is {text[:40]!r}; it takes seconds") from None
+        raise ApiError(400, f"interval is {text[:40]!r}; it takes seconds") from None
 
 
-def job_logs(asked: Asked) -> Response:
+def job_logs(request: SessionRequest) -> Response:
     """What a submitted job's driver printed, all of it, as `logs` of a JSON object."""
     try:
-        return StreamingResponse(_as_json(job_log(asked)), media_type=JSON)
-    except Refused as refused:  # Ray says these two as plain text
+        return StreamingResponse(_as_json(job_log(request)), media_type=JSON)
+    except ApiError as refused:  # Ray says these two as plain text
         return PlainTextResponse(refused.message, refused.status)
 
 
-def job_log(asked: Asked) -> Iterator[bytes]:
+def job_log(request: SessionRequest) -> Iterator[bytes]:
     """The log of a submitted job's driver; empty if it wrote none."""
-    job = asked.part("job_or_submission_id")
-    rows = asked.tables.rows(
-        f"select submission_id from {asked.tables.source('jobs', asked.view)} "
+    job = request.path_param("job_or_submission_id")
+    rows = request.tables.rows(
+        f"select submission_id from {request.tables.source('jobs', request.view)} "
         "where job_id = $1 or submission_id = $1 order by (job_id = $1) desc nulls last",
         [job],
     )
     submission = rows[0][0] if rows else job
     if not submission:
-        raise Refused(400, "Can only get logs of submission type jobs")
+        raise ApiError(400, "Can only get logs of submission type jobs")
     try:
-        return pieces(asked, Target(submission_file(asked, submission)), lines=-1)
-    except Refused:
+        return pieces(request, Target(submission_file(request, submission)), lines=-1)
+    except ApiError:
         if not rows:
-            raise Refused(404, f"Job {job[:200]} does not exist") from None
+            raise ApiError(404, f"Job {job[:200]} does not exist") from None
         return iter(())
 
 

@@ -10,34 +10,34 @@ from ray_history.archive import layout
 from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile, LogFiles, LogReader
 from ray_history.archive.session_files import SessionFiles
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.logs.targets import Target
 from ray_history.server.redaction.log_lines import without_secrets
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 
 ANSI = re.compile(rb"\x1b\[[(0-9);]+m")
 """What Ray's dashboard removes: colours."""
 _ANSI_BEGUN = re.compile(rb"\x1b(\[[(0-9);]{0,64})?\Z")
 
 
-def pieces(asked: Asked, meant: Target, lines: int) -> Iterator[bytes]:
+def pieces(request: SessionRequest, meant: Target, lines: int) -> Iterator[bytes]:
     """The bytes, as they may be shown; the first are read already, so that the status tells what cannot be read."""
-    found = _found(asked, meant, lines)
-    return without_secrets(meant.file.name, found) if asked.redact else found
+    found = _found(request, meant, lines)
+    return without_secrets(meant.file.name, found) if request.redact else found
 
 
-def _found(asked: Asked, meant: Target, lines: int) -> Iterator[bytes]:
-    logs, file = asked.open.logs, meant.file
+def _found(request: SessionRequest, meant: Target, lines: int) -> Iterator[bytes]:
+    logs, file = request.open.logs, meant.file
     try:
-        return _begun(asked, logs.open(file), meant, lines)
+        return _begun(request, logs.open(file), meant, lines)
     except NotFound:  # its tails may have become a whole object since they were listed
-        logs, file = found_again(asked.open.files, logs, file)
-        return _begun(asked, logs.open(file), meant, lines)
+        logs, file = found_again(request.open.files, logs, file)
+        return _begun(request, logs.open(file), meant, lines)
 
 
-def _begun(asked: Asked, reader: LogReader, meant: Target, lines: int) -> Iterator[bytes]:
+def _begun(request: SessionRequest, reader: LogReader, meant: Target, lines: int) -> Iterator[bytes]:
     start = first_byte(reader, meant, lines)
-    if asked.request.method == "HEAD":
+    if request.http.method == "HEAD":
         return iter(())
     rest = reader.stream(start, meant.end)
     first = next(rest, None)
@@ -46,7 +46,7 @@ def _begun(asked: Asked, reader: LogReader, meant: Target, lines: int) -> Iterat
 
 def first_byte(reader: LogReader, meant: Target, lines: int) -> int:
     if meant.start >= reader.size and meant.end is not None and meant.end > meant.start:
-        raise Refused(
+        raise ApiError(
             404,
             f"the archive has {reader.size} bytes of {meant.file.name}; what is asked for begins at {meant.start}: "
             "it was not stored before the node died",

@@ -16,8 +16,8 @@ from typing import Any
 from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.server.http.query_params import integer, one_of
-from ray_history.server.http.responses import Refused
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.http.responses import ApiError
+from ray_history.server.sessions.endpoint import SessionRequest
 
 _WORKER = re.compile(r"(?:.*/)?worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>[0-9]+)\.(?P<suffix>out|err)")
 _ON_THE_NODE = re.compile(r"/.*/session_[^/]+/logs/(?P<name>.+)")
@@ -39,127 +39,131 @@ class Target:
     """Whether more may come while the session goes on."""
 
 
-def target(asked: Asked) -> Target:
+def target(request: SessionRequest) -> Target:
     """The log that a request asks for."""
-    query = asked.query
+    query = request.query
     suffix = one_of(query, "suffix", ("out", "err"), "out")
     attempt = integer(query, "attempt_number", 0, least=0)
     pid = integer(query, "pid", 0, least=0)
     if actor := query.get("actor_id"):
-        return Target(_actor_file(asked, actor, suffix))
+        return Target(_actor_file(request, actor, suffix))
     if task := query.get("task_id"):
-        return _task_target(asked, task, attempt, suffix)
+        return _task_target(request, task, attempt, suffix)
     if submission := query.get("submission_id"):
-        return Target(submission_file(asked, submission))
+        return Target(submission_file(request, submission))
     filename = query.get("filename", "")
     if not pid and not filename:
-        raise Refused(
+        raise ApiError(
             400,
             "None of actor_id, task_id, pid, submission_id or filename is provided. "
             "At least one of them is required to fetch logs.",
         )
-    nodes = nodes_meant(asked)
+    nodes = nodes_meant(request)
     if pid:
-        return Target(_process_file(asked.open.logs, nodes, pid, suffix))
-    return Target(_named_file(asked.open.logs, nodes, _relative(filename)))
+        return Target(_process_file(request.open.logs, nodes, pid, suffix))
+    return Target(_named_file(request.open.logs, nodes, _relative(filename)))
 
 
-def nodes_meant(asked: Asked) -> list[str]:
+def nodes_meant(request: SessionRequest) -> list[str]:
     """The nodes of `node_id` or `node_ip` that have logs; an address may have been that of several, newest first."""
-    node, address = asked.query.get("node_id"), asked.query.get("node_ip")
-    known = asked.open.logs.nodes()
+    node, address = request.query.get("node_id"), request.query.get("node_ip")
+    known = request.open.logs.nodes()
     if node:
         if "/" in node or node in (".", ".."):
-            raise Refused(400, f"node_id is {node[:80]!r}; it takes a node's id, as /api/v0/nodes lists them")
+            raise ApiError(400, f"node_id is {node[:80]!r}; it takes a node's id, as /api/v0/nodes lists them")
         if node not in known:
-            raise Refused(404, f"{_said_of(asked, node)}; {_with_logs(known)}")
+            raise ApiError(404, f"{_said_of(request, node)}; {_with_logs(known)}")
         return [node]
     if not address:
-        raise Refused(
+        raise ApiError(
             400,
             "Both node id and node ip are not provided. Please provide at least one of them; /api/v0/nodes lists both.",
         )
-    rows = _rows(asked, "node_id", "nodes", "node_ip = ? order by start_ns desc nulls last", [address])
+    rows = _rows(request, "node_id", "nodes", "node_ip = ? order by start_ns desc nulls last", [address])
     if not rows:
-        raise Refused(
+        raise ApiError(
             404, f"Cannot find matching node_id for a given node ip {address[:80]}; /api/v0/nodes lists the addresses"
         )
     found = [node for (node,) in rows if node in known]
     if not found:
-        raise Refused(404, f"{_said_of(asked, rows[0][0])}, which had the address {address[:80]}; {_with_logs(known)}")
+        raise ApiError(
+            404, f"{_said_of(request, rows[0][0])}, which had the address {address[:80]}; {_with_logs(known)}"
+        )
     return found
 
 
-def submission_file(asked: Asked, submission: str) -> LogFile:
+def submission_file(request: SessionRequest, submission: str) -> LogFile:
     """The log of a submitted job's driver, on the node where it ran."""
     name = f"job-driver-{submission}.log"
-    for node in _driver_nodes(asked, submission):
+    for node in _driver_nodes(request, submission):
         try:
-            return asked.open.logs.find(node, name)
+            return request.open.logs.find(node, name)
         except NotFound:
             continue
-    raise Refused(
+    raise ApiError(
         404,
         f"no node has a log of a submitted job {submission[:80]!r}; /api/jobs/ lists the jobs, and a job that was not "
         "submitted through the job API writes to its own terminal",
     )
 
 
-def _driver_nodes(asked: Asked, submission: str) -> Iterator[str]:
-    known = asked.open.logs.nodes()
-    told = _rows(asked, "driver_node_id", "jobs", "submission_id = ?", [submission])
-    heads = _rows(asked, "node_id", "nodes", "is_head_node", [])
+def _driver_nodes(request: SessionRequest, submission: str) -> Iterator[str]:
+    known = request.open.logs.nodes()
+    told = _rows(request, "driver_node_id", "jobs", "submission_id = ?", [submission])
+    heads = _rows(request, "node_id", "nodes", "is_head_node", [])
     for node in dict.fromkeys([*(node for (node,) in told + heads), *known]):
         if node in known:
             yield node
 
 
-def _actor_file(asked: Asked, actor: str, suffix: str) -> LogFile:
+def _actor_file(request: SessionRequest, actor: str, suffix: str) -> LogFile:
     actor = _hex(actor, _ACTOR_ID, "actor_id", "/api/v0/actors")
-    lives = _rows(asked, "node_id, worker_id", "actors", "actor_id = ?", [actor])
+    lives = _rows(request, "node_id, worker_id", "actors", "actor_id = ?", [actor])
     if not lives:
-        raise Refused(404, f"Actor ID {actor} not found; /api/v0/actors lists the actors")
+        raise ApiError(404, f"Actor ID {actor} not found; /api/v0/actors lists the actors")
     for node, worker in lives:
-        if found := worker_file(asked.open.logs, node, worker, suffix):
+        if found := worker_file(request.open.logs, node, worker, suffix):
             return found
     # An actor that restarted has the output of its earlier lives elsewhere: its tasks tell where it was.
     earlier = _rows(
-        asked,
+        request,
         "node_id, worker_id",
         "tasks",
         "actor_id = ? and worker_id is not null group by all order by max(running_ns) desc nulls last limit ?",
         [actor, _MOST_LIVES],
     )
     for node, worker in earlier:
-        if found := worker_file(asked.open.logs, node, worker, suffix):
+        if found := worker_file(request.open.logs, node, worker, suffix):
             return found
     node, worker = lives[0]
     if not worker and not earlier:
-        raise Refused(404, f"Worker ID for Actor ID {actor} not found. Actor is not scheduled yet.")
-    raise Refused(404, f"node {node} has no .{suffix} file of worker {worker}, in which actor {actor} ran")
+        raise ApiError(404, f"Worker ID for Actor ID {actor} not found. Actor is not scheduled yet.")
+    raise ApiError(404, f"node {node} has no .{suffix} file of worker {worker}, in which actor {actor} ran")
 
 
-def _task_target(asked: Asked, task: str, attempt: int, suffix: str) -> Target:
+def _task_target(request: SessionRequest, task: str, attempt: int, suffix: str) -> Target:
     task = _hex(task, _TASK_ID, "task_id", "/api/v0/tasks")
     columns = (
         f"attempt_number, state, node_id, worker_id, actor_id, std{suffix}_file, std{suffix}_start, std{suffix}_end"
     )
-    rows = asked.tables.rows(f"select {columns} from {asked.tables.task(task, asked.view)} where task_id = ?", [task])
+    rows = request.tables.rows(
+        f"select {columns} from {request.tables.task(task, request.view)} where task_id = ?", [task]
+    )
     attempts = {row[0]: row[1:] for row in rows}
     if not attempts:
-        raise Refused(404, f"Could not find log file for task: {task}; /api/v0/tasks lists the tasks")
+        raise ApiError(404, f"Could not find log file for task: {task}; /api/v0/tasks lists the tasks")
     if attempt not in attempts:
-        raise Refused(
+        raise ApiError(
             404, f"Could not find log file for task attempt: {task}({attempt}); there are attempts {sorted(attempts)}"
         )
     state, node, worker, actor, path, start, end = attempts[attempt]
-    logs = asked.open.logs
+    logs = request.open.logs
     if path and node:
         file = _named_file(logs, _having([node], logs), PurePosixPath(path).name)
         # Ray tells the end with a task's last event: one whose worker died has none, and owns the rest of the file.
         return Target(file, start or 0, end, grows=end is None and state not in ("FINISHED", "FAILED"))
     if actor:
-        raise Refused(
+        raise ApiError(
             400,
             f"For actor task, please query actor log for actor({actor}): e.g. ray logs actor --id {actor} . Or set "
             "RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING=1 in actor's runtime env or when starting the cluster. "
@@ -167,7 +171,7 @@ def _task_target(asked: Asked, task: str, attempt: int, suffix: str) -> Target:
         )
     if found := worker_file(logs, node, worker, suffix):
         return Target(found)
-    raise Refused(
+    raise ApiError(
         404,
         f"Could not find log file for task attempt: {task}({attempt}). It is {state}, worker id = {worker}, "
         f"node id = {node}, and Ray told of no std{suffix} file",
@@ -177,7 +181,7 @@ def _task_target(asked: Asked, task: str, attempt: int, suffix: str) -> Target:
 def _process_file(logs: LogFiles, nodes: list[str], pid: int, suffix: str) -> LogFile:
     found = [file for node in nodes for file in _workers(logs, node, suffix, pid=str(pid))]
     if not found:
-        raise Refused(404, f"node {nodes[0]} has no .{suffix} file of a worker with pid {pid}; list the node's logs")
+        raise ApiError(404, f"node {nodes[0]} has no .{suffix} file of a worker with pid {pid}; list the node's logs")
     return max(found, key=lambda file: file.modified or _NEVER)  # a pid is used again
 
 
@@ -208,8 +212,10 @@ def _named_file(logs: LogFiles, nodes: list[str], name: str) -> LogFile:
         if len(alike) == 1:
             return alike[0]
         if alike:
-            raise Refused(404, f"{len(alike)} files have the name {name!r}; give one of {_some(f.name for f in alike)}")
-    raise Refused(404, str(missing))
+            raise ApiError(
+                404, f"{len(alike)} files have the name {name!r}; give one of {_some(f.name for f in alike)}"
+            )
+    raise ApiError(404, str(missing))
 
 
 def _relative(filename: str) -> str:
@@ -217,7 +223,7 @@ def _relative(filename: str) -> str:
     on_the_node = _ON_THE_NODE.fullmatch(filename)
     name = on_the_node["name"] if on_the_node else filename
     if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        raise Refused(
+        raise ApiError(
             400,
             f"filename is {filename[:80]!r}; it takes a path below the node's log directory, as /api/v0/logs lists",
         )
@@ -226,18 +232,18 @@ def _relative(filename: str) -> str:
 
 def _having(nodes: list[str], logs: LogFiles) -> list[str]:
     if nodes[0] not in logs.nodes():
-        raise Refused(404, f"the archive has no logs of node {nodes[0]}; {_with_logs(logs.nodes())}")
+        raise ApiError(404, f"the archive has no logs of node {nodes[0]}; {_with_logs(logs.nodes())}")
     return nodes
 
 
 def _hex(text: str, pattern: re.Pattern[str], name: str, where: str) -> str:
     if not pattern.fullmatch(text.lower()):
-        raise Refused(400, f"{name} is {text[:80]!r}; it takes an id in hex, as {where} lists them")
+        raise ApiError(400, f"{name} is {text[:80]!r}; it takes an id in hex, as {where} lists them")
     return text.lower()
 
 
-def _said_of(asked: Asked, node: str) -> str:
-    if _rows(asked, "1", "nodes", "node_id = ?", [node]):
+def _said_of(request: SessionRequest, node: str) -> str:
+    if _rows(request, "1", "nodes", "node_id = ?", [node]):
         return f"the archive has no logs of node {node}: no collector ran there, or it stored none yet"
     return f"there is no node {node[:80]}"
 
@@ -251,5 +257,7 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _rows(asked: Asked, columns: str, table: str, where: str, values: list[Any]) -> list[tuple[Any, ...]]:
-    return asked.tables.rows(f"select {columns} from {asked.tables.source(table, asked.view)} where {where}", values)
+def _rows(request: SessionRequest, columns: str, table: str, where: str, values: list[Any]) -> list[tuple[Any, ...]]:
+    return request.tables.rows(
+        f"select {columns} from {request.tables.source(table, request.view)} where {where}", values
+    )

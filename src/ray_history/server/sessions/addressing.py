@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from ray_history.archive.catalog import Catalog, Session, read_catalog
 from ray_history.archive.stores import Store
 from ray_history.server.auth import EVERYBODY, Hidden, Viewer
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 
 class SessionCatalog:
@@ -86,5 +86,5 @@ def _missing(what: str) -> str:
 
 def _first(found: Catalog, what: str) -> Session:
     if not found.sessions:
-        raise Refused(404, _missing(what))
+        raise ApiError(404, _missing(what))
     return found.sessions[0]

@@ -21,20 +21,20 @@ from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotF
 from ray_history.history.read.tables import READING_FAILED, Tables, View
 from ray_history.server.http.query_params import boolean, moment
 from ray_history.server.http.ray_proxy import PATIENCE, is_through_ray
-from ray_history.server.http.response_cache import AnswerCache
-from ray_history.server.http.responses import ArchiveRefused, Refused
+from ray_history.server.http.response_cache import ResponseCache
+from ray_history.server.http.responses import ApiError, ArchiveFailure
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.manager import OpenSession, Sessions
 
-Led = TypeVar("Led")
+T = TypeVar("T")
 _TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SessionRequest:
     """A request for something of an open session."""
 
-    request: Request
+    http: Request
     open: OpenSession
     view: View
     redact: bool
@@ -45,19 +45,19 @@ class Asked:
 
     @property
     def query(self) -> QueryParams:
-        return self.request.query_params
+        return self.http.query_params
 
-    def part(self, name: str) -> str:
+    def path_param(self, name: str) -> str:
         """A part of the path."""
-        return str(self.request.path_params[name])
+        return str(self.http.path_params[name])
 
 
-Handler = Callable[[Asked], Response]
-Refuse = Callable[[Request, Refused], Awaitable[Response]]
+Handler = Callable[[SessionRequest], Response]
+Refuse = Callable[[Request, ApiError], Awaitable[Response]]
 """Writes a refusal in the form that suits who asked."""
 
 
-def both_ways(routes: Iterable[tuple[str, Led]]) -> Iterable[tuple[str, Led]]:
+def with_and_without_slash(routes: Iterable[tuple[str, T]]) -> Iterable[tuple[str, T]]:
     """A trailing slash makes no difference, as in Ray and in KubeRay."""
     for path, led in routes:
         yield path, led
@@ -72,7 +72,7 @@ class SessionEndpoint:
     sessions: Sessions
     handler: Handler
     redact: bool
-    answers: AnswerCache
+    answers: ResponseCache
     refuse: Refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,8 +86,8 @@ class SessionEndpoint:
         response: Response
         try:
             opened = await self._opened(request.scope)
-        except (ArchiveError, Refused) as error:
-            refused = error if isinstance(error, Refused) else refused_by_archive(error)
+        except (ArchiveError, ApiError) as error:
+            refused = error if isinstance(error, ApiError) else refused_by_archive(error)
             response = await self.refuse(request, refused)
             await response(request.scope, request.receive, send)
             return True
@@ -111,7 +111,7 @@ class SessionEndpoint:
         except TimeoutError:
             if not waiting.expired():
                 raise
-            raise Refused(503, "the session is still being opened; try again in some seconds") from None
+            raise ApiError(503, "the session is still being opened; try again in some seconds") from None
 
     async def _response(self, request: Request, opened: OpenSession) -> Response:
         response: Response
@@ -124,8 +124,8 @@ class SessionEndpoint:
             if kept is not None:
                 return _unchanged(tag) if known == "*" else kept
             view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
-            response = await run_in_threadpool(self.handler, Asked(request, opened, view, self.redact))
-        except Refused as refused:
+            response = await run_in_threadpool(self.handler, SessionRequest(request, opened, view, self.redact))
+        except ApiError as refused:
             response = await self.refuse(request, refused)
         except ArchiveError as error:
             response = await self.refuse(request, refused_by_archive(error))
@@ -169,17 +169,17 @@ def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
     return f'W/"{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"'
 
 
-def refused_by_archive(error: ArchiveError) -> Refused:
+def refused_by_archive(error: ArchiveError) -> ApiError:
     match error:
         case NotFound():
-            return Refused(404, str(error))
+            return ApiError(404, str(error))
         case Denied() | Misconfigured():
-            return ArchiveRefused(502, f"the archive refuses: {error}")
+            return ArchiveFailure(502, f"the archive refuses: {error}")
         case Unreachable():
-            return ArchiveRefused(503, f"the archive cannot be reached: {error}")
-    return Refused(500, str(error))
+            return ArchiveFailure(503, f"the archive cannot be reached: {error}")
+    return ApiError(500, str(error))
 
 
-def shown(asked: Asked, value: Any) -> Any:
+def shown(request: SessionRequest, value: Any) -> Any:
     """What may be shown of a body, to whoever asked."""
-    return redacted(value) if asked.redact else value
+    return redacted(value) if request.redact else value

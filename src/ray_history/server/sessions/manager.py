@@ -30,11 +30,11 @@ from ray_history.archive.session_files import SessionFiles, list_session
 from ray_history.history.read.tables import READING_FAILED, Tables, View, ready_database
 from ray_history.index.cache import Opened
 from ray_history.index.indexer import Indexer, Progress, Stop
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.liveness import end_of_session
-from ray_history.server.sessions.standby import Spare
+from ray_history.server.sessions.standby import Standby
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MUCH, LITTLE = 96 << 20, 24 << 20
 """Memory kept for an answer that is streamed: measured were 50 MiB for tasks with detail, 60 for spans; 11 without."""
@@ -105,7 +105,7 @@ class OpenSession:
 
     def _streamed(self, sql: str, parameters: Sequence[Any], memory: int) -> Generator[list[tuple[Any, ...]]]:
         if not self.room.take(memory):
-            raise Refused(
+            raise ApiError(
                 503,
                 "as many large answers of this session are being sent as there is memory for; try again later, "
                 "or ask for less: a listing page by page with limit= and cursor=, the timeline of one job",
@@ -143,7 +143,7 @@ class Sessions:
         self._most_open, self._recheck = most_open, recheck
         self._query_memory = query_memory
         self.heavy = threading.BoundedSemaphore(threads)
-        self._databases = Spare(lambda: ready_database(query_memory, threads), lambda database: database.close())
+        self._databases = Standby(lambda: ready_database(query_memory, threads), lambda database: database.close())
         self._lock = threading.Lock()
         self._open: OrderedDict[Session, OpenSession] = OrderedDict()
         self._coming: dict[Session, _Work] = {}

@@ -7,24 +7,24 @@ from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import OpenSession
 
 _Result = TypeVar("_Result")
 
 
-def remembered(work: Callable[[Asked], _Result]) -> Callable[[Asked], _Result]:
+def cached_per_session(work: Callable[[SessionRequest], _Result]) -> Callable[[SessionRequest], _Result]:
     """The same answer again for whoever asks the same about the same session."""
     known: WeakKeyDictionary[OpenSession, dict[tuple[int | None, bool], _Result]] = WeakKeyDictionary()
 
     @wraps(work)
-    def answer(asked: Asked) -> _Result:
-        if asked.view.at is not None:
-            return work(asked)
-        of_session = known.setdefault(asked.open, {})
-        key = asked.open.ended_ns, asked.redact
+    def answer(request: SessionRequest) -> _Result:
+        if request.view.at is not None:
+            return work(request)
+        of_session = known.setdefault(request.open, {})
+        key = request.open.ended_ns, request.redact
         if key not in of_session:
-            of_session[key] = work(asked)
+            of_session[key] = work(request)
         return of_session[key]
 
     return answer

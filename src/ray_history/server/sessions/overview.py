@@ -27,7 +27,7 @@ from ray_history.index.summary import Summaries, Summary
 from ray_history.index.summary import decode as decode_summary
 from ray_history.server.sessions.liveness import SILENT_AFTER
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 _MOST_LEDGERS = 400
@@ -59,7 +59,7 @@ class Account(msgspec.Struct, frozen=True):
     events: _Events = msgspec.field(default_factory=_Events)
 
 
-class Known(msgspec.Struct, frozen=True):
+class SessionOverview(msgspec.Struct, frozen=True):
     """All that is known of one session."""
 
     summary: Summary | None = None
@@ -103,7 +103,7 @@ class Known(msgspec.Struct, frozen=True):
         """Of life, as far as it is known: when a collector's next word was due, or the newest file came."""
         return max(self.alive_until, self.summary.newest_file if self.summary else 0.0)
 
-    def is_same(self, other: Known) -> bool:
+    def is_same(self, other: SessionOverview) -> bool:
         """Whether nothing was read since; without a look into what was."""
         return (
             self.summary is other.summary
@@ -112,10 +112,10 @@ class Known(msgspec.Struct, frozen=True):
         )
 
 
-NOTHING = Known()
+NOTHING = SessionOverview()
 
 
-class KnownSessions:
+class OverviewCache:
     """Reads and remembers; for many threads."""
 
     def __init__(self, store: Store, summaries: Summaries, folder: Path) -> None:
@@ -125,13 +125,13 @@ class KnownSessions:
         self._told: dict[str, tuple[Tag, Summary | None]] = self._load()
         self._accounts: dict[str, dict[str, tuple[Tag, Account | None]]] = {}
 
-    def of(self, session: Session) -> Known:
+    def of(self, session: Session) -> SessionOverview:
         told = self._told.get(layout.summary_key(session.cluster, session.name))
         accounts = self._accounts.get(_prefix(session))
         if told is None and accounts is None:
             return NOTHING
         found = tuple(account for _, account in list(accounts.values()) if account) if accounts else ()
-        return Known(told[1] if told else None, found)
+        return SessionOverview(told[1] if told else None, found)
 
     def refresh(self, sessions: Sequence[Session], now: float) -> None:
         """Look for what is new about these sessions, the newest first."""
@@ -185,7 +185,7 @@ class KnownSessions:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
-            journal.info("%s is not used: %s", self._file, error)
+            logger.info("%s is not used: %s", self._file, error)
             return {}
 
     def _save(self) -> None:
@@ -195,7 +195,7 @@ class KnownSessions:
             new.write_bytes(msgspec.msgpack.encode(self._told))
             new.replace(self._file)
         except OSError as error:
-            journal.warning("what is known of sessions is not kept for the next start: %s", error)
+            logger.warning("what is known of sessions is not kept for the next start: %s", error)
 
 
 def _decode_account(body: bytes) -> Account | None:
@@ -212,7 +212,7 @@ def _take(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into:
     except NotFound:
         into.pop(found.key, None)
     except ArchiveError as error:
-        journal.warning("%s", error)
+        logger.warning("%s", error)
 
 
 def _tag(found: ObjectInfo) -> Tag:

@@ -23,9 +23,9 @@ from ray_history.history.engine import Cancelled
 from ray_history.index.cache import CacheUnusable
 from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.server.sessions.addressing import SessionCatalog
-from ray_history.server.sessions.overview import KnownSessions
+from ray_history.server.sessions.overview import OverviewCache
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MOST_BYTES = 256 << 20
 """Of compressed event files: about two million tasks."""
@@ -46,7 +46,7 @@ class IndexAhead:
         self,
         indexer: Indexer,
         catalog: SessionCatalog,
-        known: KnownSessions,
+        known: OverviewCache,
         newest: int,
         idle: Callable[[], bool],
         *,
@@ -81,7 +81,7 @@ class IndexAhead:
                 try:
                     self._round()
                 except ArchiveError as error:
-                    journal.warning("nothing is indexed ahead for now: %s", error)
+                    logger.warning("nothing is indexed ahead for now: %s", error)
             self._ending.wait(self._pause)
         if lock is not None:
             lock.close()
@@ -93,7 +93,7 @@ class IndexAhead:
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / "indexing").open("ab")
         except OSError as error:
-            journal.warning("nothing is indexed ahead: %s", error)
+            logger.warning("nothing is indexed ahead: %s", error)
             return None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,10 +130,10 @@ class IndexAhead:
             pass
         except (ArchiveError, CacheUnusable) as error:
             wait = _AFTER_FAILURE
-            journal.warning("%s is not indexed ahead: %s", session.name, error)
-        except Exception:  # noqa: BLE001  # one strange session must not end the indexing of the others
+            logger.warning("%s is not indexed ahead: %s", session.name, error)
+        except Exception:  # one strange session must not end the indexing of the others
             wait = _AFTER_FAILURE
-            journal.exception("%s is not indexed ahead", session.name)
+            logger.exception("%s is not indexed ahead", session.name)
         self._not_before[session] = time.monotonic() + wait
 
     def _small_enough(self, progress: Progress) -> None:

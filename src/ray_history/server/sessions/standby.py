@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 _Made = TypeVar("_Made")
 
 
-class Spare(Generic[_Made]):
+class Standby(Generic[_Made]):
     """One of a kind, for many threads; what is left in the end is thrown away."""
 
     def __init__(self, make: Callable[[], _Made], throw_away: Callable[[_Made], None]) -> None:

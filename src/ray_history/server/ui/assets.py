@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 
 PREFIX = "/_pages"
 
@@ -33,6 +33,6 @@ async def static_file(request: Request) -> Response:
     name = request.path_params["name"]
     body = _BY_ADDRESS.get(name)
     if body is None:
-        raise Refused(404, "there is no such file; a reload of the page asks for the right one")
+        raise ApiError(404, "there is no such file; a reload of the page asks for the right one")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(body, media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})

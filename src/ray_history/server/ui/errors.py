@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ray_history.server import formatting as texts
-from ray_history.server.http.responses import ArchiveRefused, Refused, refusal
+from ray_history.server.http.responses import ApiError, ArchiveFailure, error_response
 from ray_history.server.ui.render import page, site
 
 SESSION = "ray_history.session"
@@ -74,10 +74,10 @@ def wants_page(request: Request) -> bool:
     return mode == "navigate" and "text/html" in request.headers.get("accept", "")
 
 
-async def refusal_to(request: Request, refused: Refused) -> Response:
+async def refusal_to(request: Request, refused: ApiError) -> Response:
     """The refusal in the form that suits who asked."""
     if not wants_page(request):
-        return refusal(refused)
+        return error_response(refused)
     known = _told(refused)
     phrase = HTTPStatus(refused.status).phrase
     is_session = refused.status == 404 and "session" in request.path_params and SESSION not in request.scope
@@ -98,8 +98,8 @@ async def refusal_to(request: Request, refused: Refused) -> Response:
     )
 
 
-def _told(refused: Refused) -> _Told:
-    if isinstance(refused, ArchiveRefused) and refused.status == 503:
+def _told(refused: ApiError) -> _Told:
+    if isinstance(refused, ArchiveFailure) and refused.status == 503:
         return _ARCHIVE_SILENT
     return _TOLD.get(refused.status) or _TOLD[500 if refused.status >= 500 else 400]
 
@@ -115,7 +115,7 @@ async def _near(request: Request) -> list[tuple[str, str]]:
     sessions = here.catalog.known().sessions
     try:
         seen = await here.seen(request.scope, {entry.cluster for entry in sessions})
-    except Refused:  # who may see what cannot be asked now: nothing is guessed
+    except ApiError:  # who may see what cannot be asked now: nothing is guessed
         return []
     newest = {f"{s.cluster.namespace}/{s.cluster.name}": s for s in reversed(sessions) if s.cluster in seen}
     meant = f"{request.path_params.get('namespace', '')}/{request.path_params.get('cluster', '')}"

@@ -11,7 +11,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.ui.bars.history_bar import with_bar
 from tests.server.serving import Served, served
 from tests.server.ui.markup import parsed
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     other.mkdir(parents=True)
     old = "<!doctype html><html><head><script src='old.js'></script></head><body>old</body></html>"
     (other / "index.html").write_text(old)
-    with served(store, folder / "cache", Choices(dashboards=(folder / "dashboards",))) as running:
+    with served(store, folder / "cache", AppConfig(dashboards=(folder / "dashboards",))) as running:
         assert running.get(f"{S}/api/version").status == 200
         yield running
 

@@ -14,7 +14,7 @@ from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.auth import AuthSettings, make_mode
 from tests.server.serving import Served, served
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
@@ -241,7 +241,7 @@ def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_p
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]
     hidden = next(one for one in made if one.cluster.namespace == "ci")
-    with served(opened(tmp_path), tmp_path / "cache", Choices(auth=mode)) as server:
+    with served(opened(tmp_path), tmp_path / "cache", AppConfig(auth=mode)) as server:
         page = home(server, **as_data)
         assert set(names(page)) == {one.cluster.name for one in data}
         assert page.one("p", "dim").text.startswith(f"{len(data)} sessions")
@@ -336,7 +336,7 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("real")
     write_archive(opened(folder), Generation.C, Cluster("default", "demo"))
     write_archive(opened(folder), Generation.C, Cluster("team", "nightly-x7", "rayjob", "nightly"))
-    with served(opened(folder), folder / "cache", Choices(base_path=request.param)) as running:
+    with served(opened(folder), folder / "cache", AppConfig(base_path=request.param)) as running:
         yield running, request.param
 
 

@@ -15,8 +15,8 @@ from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
 from ray_history.server.completeness.assessment import Kept, Reason
 from ray_history.server.formatting import iso
-from ray_history.server.http.responses import Refused
-from ray_history.server.ui.home.query import ORDERS, Term, Wish, read_wish, reason, terms
+from ray_history.server.http.responses import ApiError
+from ray_history.server.ui.home.query import ORDERS, SessionQuery, Term, parse_query, reason, terms
 from ray_history.server.ui.home.rows import Row
 from ray_history.server.ui.home.search import PAGE, find
 
@@ -35,8 +35,8 @@ def row(
     )
 
 
-def asked(query: str) -> Wish:
-    return read_wish(QueryParams(query))
+def asked(query: str) -> SessionQuery:
+    return parse_query(QueryParams(query))
 
 
 def names(rows: list[Row], query: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_a_search_is_words_phrases_exclusions_and_places(search: str, expected: 
 
 @given(st.text(max_size=200))
 def test_any_search_can_be_asked(search: str) -> None:
-    find([row()], Wish(q=search), NOW)
+    find([row()], SessionQuery(q=search), NOW)
 
 
 def test_every_word_must_be_somewhere() -> None:
@@ -123,7 +123,7 @@ def test_pages_follow_each_other_whatever_the_order_and_nothing_is_shown_twice(s
     ]
     draw.shuffle(rows)
     seen: list[str] = []
-    wish, befores = Wish(sort=sort), []
+    wish, befores = SessionQuery(sort=sort), []
     while True:
         found = find(rows, wish, NOW)
         assert found.first == len(seen)
@@ -131,20 +131,20 @@ def test_pages_follow_each_other_whatever_the_order_and_nothing_is_shown_twice(s
         befores.append(found.before)
         if found.next is None:
             break
-        wish = Wish(sort=sort, after=found.next)
+        wish = SessionQuery(sort=sort, after=found.next)
     assert len(seen) == len(set(seen)) == len(rows)
     assert befores[0] is None
     assert befores[1] == ""
-    assert find(rows, Wish(sort=sort, after=str(befores[-1])), NOW).first == PAGE * 2
+    assert find(rows, SessionQuery(sort=sort, after=str(befores[-1])), NOW).first == PAGE * 2
 
 
 def test_a_page_begins_where_the_last_ended_although_sessions_come_and_go() -> None:
     rows = [row(number, started=NOW - number) for number in range(PAGE * 2)]
-    after = find(rows, Wish(), NOW).next
+    after = find(rows, SessionQuery(), NOW).next
     assert after is not None
     newer = [row(1000 + number, started=NOW - 0.5) for number in range(9)]
     without_last = [found for found in rows if found is not rows[PAGE - 1]]
-    assert find([*newer, *without_last], Wish(after=after), NOW).rows[0] is rows[PAGE]
+    assert find([*newer, *without_last], SessionQuery(after=after), NOW).rows[0] is rows[PAGE]
 
 
 def test_live_sessions_come_first_and_the_reverse_order_is_by_time_alone() -> None:
@@ -154,7 +154,7 @@ def test_live_sessions_come_first_and_the_reverse_order_is_by_time_alone() -> No
 
 
 wishes = st.builds(
-    Wish,
+    SessionQuery,
     q=st.text(st.characters(codec="utf-8"), max_size=50).map(str.strip),
     state=st.sampled_from(["all", "live", "ended", "lost"]),
     namespaces=st.lists(st.text("abc<>&\"' +%", min_size=1, max_size=5), unique=True, max_size=3).map(tuple),
@@ -169,8 +169,8 @@ wishes = st.builds(
 
 
 @given(wishes)
-def test_what_is_asked_for_survives_its_address(wish: Wish) -> None:
-    assert read_wish(QueryParams(parse_qsl(wish.link()[1:]))) == wish
+def test_what_is_asked_for_survives_its_address(wish: SessionQuery) -> None:
+    assert parse_query(QueryParams(parse_qsl(wish.link()[1:]))) == wish
 
 
 @pytest.mark.parametrize(
@@ -186,26 +186,26 @@ def test_what_is_asked_for_survives_its_address(wish: Wish) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_refused_and_told(query: str, told: str) -> None:
-    with pytest.raises(Refused, match=told) as refused:
+    with pytest.raises(ApiError, match=told) as refused:
         asked(query)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("after", ["x", "1~2~3~4", "a~b~c", "1~x~z", "~~"])
 def test_a_page_that_does_not_exist_is_refused(after: str) -> None:
-    with pytest.raises(Refused, match="leave it out"):
-        find([row()], Wish(after=after), NOW)
+    with pytest.raises(ApiError, match="leave it out"):
+        find([row()], SessionQuery(after=after), NOW)
 
 
 @pytest.mark.parametrize("sort", ["duration", "-duration"])
 def test_pages_by_duration_lose_nothing_while_what_runs_gets_longer(sort: str) -> None:
     rows = [row(number, state="live" if number % 2 else "ended", started=NOW - number) for number in range(3 * PAGE)]
     seen: list[str] = []
-    wish: Wish | None = Wish(sort=sort)
+    wish: SessionQuery | None = SessionQuery(sort=sort)
     now = NOW
     while wish is not None:
         found = find(rows, wish, now)
         seen += [each.identity for each in found.rows]
-        wish = Wish(sort=sort, after=found.next) if found.next else None
+        wish = SessionQuery(sort=sort, after=found.next) if found.next else None
         now += 40
     assert len(seen) == len(set(seen)) == len(rows)

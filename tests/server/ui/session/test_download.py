@@ -19,7 +19,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from ray_history.server.redaction.log_lines import without_secrets
 from ray_history.server.ui.session import download
 from tests.history.rebuilt import NODE, job, job_life, task, task_id
@@ -130,7 +130,7 @@ def test_secrets_stay_out_and_the_readme_says_what_does(tmp_path: Path) -> None:
 
 
 def test_a_server_that_shows_secrets_gives_events_and_answers_too(tmp_path: Path) -> None:
-    with served(secretive(tmp_path), tmp_path / "cache", Choices(redact=False)) as server:
+    with served(secretive(tmp_path), tmp_path / "cache", AppConfig(redact=False)) as server:
         archive = unzipped(server, f"/s/default/told/{SESSION}/_download")
     names = archive.namelist()
     assert [name for name in names if name.startswith("events/")]

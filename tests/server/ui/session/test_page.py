@@ -11,7 +11,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.app import Choices
+from ray_history.server.app import AppConfig
 from tests.history.rebuilt import JOB, NODE, OTHER_NODE, WORKER, job, job_life, node, node_life, task, task_id
 from tests.server.serving import Answer, Served, served
 from tests.server.ui.markup import Element, parsed
@@ -131,7 +131,7 @@ def test_the_picture_counts_what_the_digest_counts(page: Element) -> None:
 
 def test_a_session_under_another_base_path_links_there(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5))
-    with served(store, tmp_path / "cache", Choices(base_path="/ray/history")) as server:
+    with served(store, tmp_path / "cache", AppConfig(base_path="/ray/history")) as server:
         body = looked_at(server, "_session", "/ray/history/s/default/told/latest").body
         answer = looked_at(server, "", "/ray/history/s/default/told/latest")
     links = [link.attributes["href"] for link in parsed(body).all("a")]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from starlette.responses import HTMLResponse, Response
 
-from ray_history.server.completeness.report import SessionKept, session_kept
+from ray_history.server.completeness.report import CompletenessReport, session_kept
 from ray_history.server.dashboard.builds import Frontends
-from ray_history.server.sessions.endpoint import Asked, Handler
-from ray_history.server.sessions.memo import remembered
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.render import render, site
 from ray_history.server.ui.session.page import state_of
 from ray_history.server.ui.session.timeline_chart import strip
@@ -33,14 +33,14 @@ class Spark:
     failed: float
 
 
-@remembered
-def _account(asked: Asked) -> SessionKept:
-    return session_kept(asked)
+@cached_per_session
+def _account(request: SessionRequest) -> CompletenessReport:
+    return session_kept(request)
 
 
-@remembered
-def _sparks(asked: Asked) -> list[Spark]:
-    picture = strip(asked)
+@cached_per_session
+def _sparks(request: SessionRequest) -> list[Spark]:
+    picture = strip(request)
     if picture is None:
         return []
     most = max(bar.total for bar in picture.bars) or 1
@@ -52,28 +52,28 @@ def _sparks(asked: Asked) -> list[Spark]:
 def dashboard_page(frontends: Frontends) -> Handler:
     """The handler of the dashboard's page."""
 
-    def answer(asked: Asked) -> Response:
-        build = frontends.chosen(asked.open.facts.get("ray_version"), asked.query.get("dashboard"))
+    def answer(request: SessionRequest) -> Response:
+        build = frontends.chosen(request.open.facts.get("ray_version"), request.query.get("dashboard"))
         if build is None:
-            return frontends.missing(asked.open.facts.get("ray_version"))
-        of_site, session = site(asked.request), asked.open.session
-        told_state = state_of(_now(asked))
+            return frontends.missing(request.open.facts.get("ray_version"))
+        of_site, session = site(request.http), request.open.session
+        told_state = state_of(_now(request))
         bar = render(
-            asked.request,
+            request.http,
             "bar.html",
             session=session,
             link=lambda rest: of_site.session(session, rest),
             state=told_state,
-            kept=_account(_now(asked)).all,
-            sparks=_sparks(_now(asked)),
-            strip=strip(_now(asked)),
-            at_ns=asked.view.at,
-            note=asked.request.scope.get("ray_history.note", ""),
+            kept=_account(_now(request)).all,
+            sparks=_sparks(_now(request)),
+            strip=strip(_now(request)),
+            at_ns=request.view.at,
+            note=request.http.scope.get("ray_history.note", ""),
             versions=frontends.versions,
             version=build.version,
-            ray_version=asked.open.facts.get("ray_version"),
+            ray_version=request.open.facts.get("ray_version"),
         )
-        shown_ns = asked.view.at or told_state.end_ns
+        shown_ns = request.view.at or told_state.end_ns
         head = (
             f'<link rel="stylesheet" href="{of_site.static("hbar.css")}">'
             f'<script src="{of_site.static("hbar.js")}" data-now="{(shown_ns or 0) // 10**6 or ""}"></script>'
@@ -83,9 +83,9 @@ def dashboard_page(frontends: Frontends) -> Handler:
     return answer
 
 
-def _now(asked: Asked) -> Asked:
+def _now(request: SessionRequest) -> SessionRequest:
     """The same about the whole session, whatever the moment."""
-    return Asked(asked.request, asked.open, asked.open.view(), asked.redact)
+    return SessionRequest(request.http, request.open, request.open.view(), request.redact)
 
 
 def with_bar(page: str, head: str, bar: str) -> str:

@@ -10,7 +10,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.server.auth import viewer_of
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import KINDS, clip
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.live import LivePage, Running, Version
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.ui.bars.history_bar import with_bar
@@ -52,5 +52,5 @@ async def _stored(catalog: SessionCatalog, request: Request, running: Running, n
     cluster = running.cluster
     try:
         return await catalog.find(viewer_of(request.scope), cluster.namespace, cluster.name, name)
-    except (Refused, ArchiveError):
+    except (ApiError, ArchiveError):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from ray_history.server.ui.home.query import RANGES, Wish
+from ray_history.server.ui.home.query import RANGES, SessionQuery
 from ray_history.server.ui.home.rows import Row
 
 _MOST = 90
@@ -54,7 +54,7 @@ class Activity:
     height: int = _HEIGHT
 
 
-def activity(rows: Sequence[Row], wish: Wish, now: float) -> Activity | None:
+def activity(rows: Sequence[Row], wish: SessionQuery, now: float) -> Activity | None:
     """None if nothing started in this time."""
     span = RANGES[wish.range]
     shown = [row for row in rows if row.started >= now - span] if span else rows
@@ -88,7 +88,7 @@ def activity(rows: Sequence[Row], wish: Wish, now: float) -> Activity | None:
     )
 
 
-def _bar(wish: Wish, at: float, step: int, x: float, total: int, bad: int, most: int) -> Bar:
+def _bar(wish: SessionQuery, at: float, step: int, x: float, total: int, bad: int, most: int) -> Bar:
     high, high_bad = total / most * _HIGHEST, bad / most * _HIGHEST
     title = f"{_time(at)}, {_length(step)}: {total:,} session{'s' * (total != 1)}, {bad:,} with failures"
     link = replace(wish, after="").link(begin=at, end=at + step)
@@ -116,7 +116,7 @@ def _told(begin: float, step: int, totals: list[int], bad: list[int]) -> str:
     return told
 
 
-def _chosen(wish: Wish, begin: float, span: float) -> tuple[float, float] | None:
+def _chosen(wish: SessionQuery, begin: float, span: float) -> tuple[float, float] | None:
     if wish.begin is None and wish.end is None:
         return None
     left = 0.0 if wish.begin is None else (wish.begin - begin) / span

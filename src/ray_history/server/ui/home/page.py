@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
 from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.live import LIVE, Fleet
 from ray_history.server.ui.home.activity_chart import activity
-from ray_history.server.ui.home.query import Wish, read_wish, reason, terms
+from ray_history.server.ui.home.query import SessionQuery, parse_query, reason, terms
 from ray_history.server.ui.home.rows import Row
 from ray_history.server.ui.home.search import Found, find
 from ray_history.server.ui.home.session_list import Listed, SessionList
@@ -59,7 +59,7 @@ class Home:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        wish = read_wish(request.query_params)
+        wish = parse_query(request.query_params)
         listed = await run_in_threadpool(self._sessions.listed)
         seen = await site(request).seen(scope, {row.session.cluster for row in listed.rows})
         shown = replace(listed, rows=tuple(row for row in listed.rows if row.session.cluster in seen))
@@ -76,7 +76,7 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._entered(scope, receive, send)
-        except Refused:  # none was entered, or it is gone
+        except ApiError:  # none was entered, or it is gone
             await self._home(scope, receive, send)
 
 
@@ -97,7 +97,7 @@ def _dashboards(fleet: Fleet) -> Callable[[Row], Session]:
     return opened
 
 
-def _answer(request: Request, listed: Listed, wish: Wish, fleet: Fleet) -> Response:
+def _answer(request: Request, listed: Listed, wish: SessionQuery, fleet: Fleet) -> Response:
     now = time.time()
     return page(
         request,
@@ -108,7 +108,7 @@ def _answer(request: Request, listed: Listed, wish: Wish, fleet: Fleet) -> Respo
     )
 
 
-def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, Any]:
+def _values(listed: Listed, wish: SessionQuery, found: Found, now: float) -> dict[str, Any]:
     return {
         "now": now,
         "q": wish.q,
@@ -154,7 +154,7 @@ def _values(listed: Listed, wish: Wish, found: Found, now: float) -> dict[str, A
     }
 
 
-def _reasons(rows: Sequence[Row], wish: Wish) -> dict[str, tuple[str, str, str]]:
+def _reasons(rows: Sequence[Row], wish: SessionQuery) -> dict[str, tuple[str, str, str]]:
     searched = terms(wish.q)
     return {row.identity: why for row in rows if (why := reason(row, searched))} if searched else {}
 
@@ -173,12 +173,12 @@ def _options(counts: Counter[str], chosen: tuple[str, ...]) -> list[dict[str, An
     ]
 
 
-def _hidden(wish: Wish, without: tuple[str, ...]) -> list[tuple[str, str]]:
+def _hidden(wish: SessionQuery, without: tuple[str, ...]) -> list[tuple[str, str]]:
     """The rest of what is asked for, as hidden fields of a form."""
     return [(name, value) for name, value in parse_qsl(wish.link()[1:]) if name not in without]
 
 
-def _groups(rows: Sequence[Row], wish: Wish, now: float) -> Iterator[Group]:
+def _groups(rows: Sequence[Row], wish: SessionQuery, now: float) -> Iterator[Group]:
     """By day where the order is that of time."""
     if wish.sort.removeprefix("-") != "started":
         if rows:

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from ray_history.server.http.query_params import boolean, one_of
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.ui.home.rows import Row
 
 LONGEST_SEARCH = 200
@@ -90,7 +90,7 @@ def reason(row: Row, searched: Iterable[Term]) -> tuple[str, str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SessionQuery:
     """What was asked for."""
 
     q: str = ""
@@ -108,7 +108,7 @@ class Wish:
 
     @property
     def is_filtered(self) -> bool:
-        return replace(self, sort="started", after="") != Wish()
+        return replace(self, sort="started", after="") != SessionQuery()
 
     def link(self, **changes: Any) -> str:
         """The address of the same list, asked for a little differently; from its first page."""
@@ -132,15 +132,15 @@ class Wish:
         return "?" + urlencode(pairs)
 
 
-def read_wish(query: QueryParams) -> Wish:
+def parse_query(query: QueryParams) -> SessionQuery:
     """From the address; Refused says what is wrong with it."""
     q = query.get("q", "").strip()
     if len(q) > LONGEST_SEARCH:
-        raise Refused(400, f"q has {len(q)} characters; at most {LONGEST_SEARCH} are taken")
+        raise ApiError(400, f"q has {len(q)} characters; at most {LONGEST_SEARCH} are taken")
     sort = query.get("sort") or "started"
     if sort.removeprefix("-") not in ORDERS:
-        raise Refused(400, f"sort is {sort[:40]!r}; it takes one of {', '.join(ORDERS)}, or one of them after a minus")
-    return Wish(
+        raise ApiError(400, f"sort is {sort[:40]!r}; it takes one of {', '.join(ORDERS)}, or one of them after a minus")
+    return SessionQuery(
         q,
         one_of(query, "state", STATES, "all"),
         _several(query, "namespace"),
@@ -159,7 +159,7 @@ def read_wish(query: QueryParams) -> Wish:
 def _several(query: QueryParams, name: str) -> tuple[str, ...]:
     values = [value for value in query.getlist(name) if value]
     if len(values) > MOST_CHOICES:
-        raise Refused(400, f"{name} is given {len(values)} times; at most {MOST_CHOICES} are taken")
+        raise ApiError(400, f"{name} is given {len(values)} times; at most {MOST_CHOICES} are taken")
     return tuple(dict.fromkeys(values))
 
 
@@ -171,7 +171,7 @@ def _moment(query: QueryParams, name: str) -> float | None:
         moment = datetime.fromisoformat(text.replace(" ", "+"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise Refused(400, f"{name} is {text[:40]!r}; it takes a time such as 2026-01-31T12:00") from None
+        raise ApiError(400, f"{name} is {text[:40]!r}; it takes a time such as 2026-01-31T12:00") from None
 
 
 def _stamp(moment: float) -> str:

@@ -10,7 +10,7 @@ from ray_history.server import formatting as texts
 from ray_history.server.completeness.assessment import Kept, Nodes, Reason, Told, kept
 from ray_history.server.formatting import KINDS
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.overview import Known
+from ray_history.server.sessions.overview import SessionOverview
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Row:
         return None if end is None else max(end - self.started, 0.0)
 
 
-def make_row(session: Session, known: Known, state: str, *, redact: bool) -> Row:
+def make_row(session: Session, known: SessionOverview, state: str, *, redact: bool) -> Row:
     """What the list shows of a session."""
     summary = known.summary
     fields = _names(session)
@@ -146,14 +146,14 @@ def _first_shown(job: Job) -> tuple[int, int]:
     return order.get(job.status, 3), -(job.start_ms or 0)
 
 
-def _kept(known: Known, state: str) -> Kept:
+def _kept(known: SessionOverview, state: str) -> Kept:
     if known.summary is None and not known.accounts:
         reason = Reason("not yet indexed", "This session was not rebuilt yet; opening it does that.")
         return Kept(None, (reason,))
     return kept(_told(known, state))
 
 
-def _told(known: Known, state: str) -> Told:
+def _told(known: SessionOverview, state: str) -> Told:
     """From the ledgers as they are now, else from those that went into the summary."""
     accounts, summary = known.accounts, known.summary
     facts = summary.facts if summary else {}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_history.server.http.responses import Refused
-from ray_history.server.ui.home.query import ORDERS, RANGES, Wish, terms
+from ray_history.server.http.responses import ApiError
+from ray_history.server.ui.home.query import ORDERS, RANGES, SessionQuery, terms
 from ray_history.server.ui.home.rows import Row
 
 PAGE = 50
@@ -45,7 +45,7 @@ class Found:
     """All rows that match but for the time."""
 
 
-def find(rows: Iterable[Row], wish: Wish, now: float) -> Found:
+def find(rows: Iterable[Row], wish: SessionQuery, now: float) -> Found:
     """One pass over all rows: each is tested by each filter, and those that fail by one only are counted there."""
     tests = _tests(wish, now)
     matching: list[Row] = []
@@ -93,7 +93,7 @@ def find(rows: Iterable[Row], wish: Wish, now: float) -> Found:
     )
 
 
-def _tests(wish: Wish, now: float) -> dict[str, Test]:
+def _tests(wish: SessionQuery, now: float) -> dict[str, Test]:
     """Only those filters that are on."""
     tests: dict[str, Test] = {}
     if searched := terms(wish.q):
@@ -148,7 +148,7 @@ def _written(row: Row, sort: str, as_of: int) -> str:
 
 def _cursor(text: str, sort: str) -> tuple[Key, int | None]:
     """The key, and the moment of which durations are."""
-    wrong = Refused(400, "after is not where a page of this list ends; leave it out to see the first page")
+    wrong = ApiError(400, "after is not where a page of this list ends; leave it out to see the first page")
     parts = text.split("~")
     try:
         match sort.removeprefix("-"), parts:

@@ -17,10 +17,10 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.server.live import Fleet, Running
 from ray_history.server.sessions.addressing import SessionCatalog
-from ray_history.server.sessions.overview import Known, KnownSessions
+from ray_history.server.sessions.overview import OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row, running_row
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FRESH, _USABLE = 5.0, 30.0
 """Seconds until a list is renewed in the background, and until nobody wants to see it any more."""
@@ -45,16 +45,16 @@ class ArchiveSource:
     def __init__(
         self,
         catalog: SessionCatalog,
-        known: KnownSessions,
+        known: OverviewCache,
         *,
         redact: bool,
         running: Callable[[], Set[tuple[str, str, str]]] = frozenset,
     ) -> None:
         self._catalog, self._known, self._redact, self._running = catalog, known, redact, running
-        self._made: dict[Session, tuple[Known, str, Row]] = {}
+        self._made: dict[Session, tuple[SessionOverview, str, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
-        made: dict[Session, tuple[Known, str, Row]] = {}
+        made: dict[Session, tuple[SessionOverview, str, Row]] = {}
         running = self._running()
         for session in self._catalog.everything().sessions:
             known = self._known.of(session)
@@ -165,10 +165,10 @@ class SessionList:
                     source.refresh(self._clock())
                 except ArchiveError as error:
                     complete = False
-                    journal.warning("the list of sessions is not complete: %s", error)
+                    logger.warning("the list of sessions is not complete: %s", error)
             self._listed = self._renewed(complete=complete)
         except ArchiveError as error:
-            journal.warning("no list of sessions: %s", error)
+            logger.warning("no list of sessions: %s", error)
         finally:
             self._renewing.release()
 

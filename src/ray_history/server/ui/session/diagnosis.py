@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from ray_history.history.read.tables import View
 from ray_history.server.http.responses import plain_json
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
-from ray_history.server.sessions.memo import remembered
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.failures import MOST_GROUPS, Group, counted, failure_groups
 from ray_history.server.ui.session.headline import Headline, causes, headline
 from ray_history.server.ui.session.jobs import jobs_of
 from ray_history.server.ui.session.timeline_chart import LEFT_AS_PLANNED
-from ray_history.server.ui.session.tracebacks import trace
+from ray_history.server.ui.session.tracebacks import parse_traceback
 
 MOST_ACTORS = 50
 MOST_NODES = 100
@@ -89,12 +89,12 @@ class Digest:
     internal: Internal = Internal()
 
 
-@remembered
-def digest(asked: Asked) -> Digest:
+@cached_per_session
+def digest(request: SessionRequest) -> Digest:
     """The digest of a session, as observed at the moment that is asked for."""
-    groups = failure_groups(asked)
-    attempts, tasks, unfinished = counted(asked)
-    actors, dead, actors_left_out = _actors(asked)
+    groups = failure_groups(request)
+    attempts, tasks, unfinished = counted(request)
+    actors, dead, actors_left_out = _actors(request)
     cause = next(iter(causes(groups)), None)
     whole = Digest(
         failed_attempts=attempts,
@@ -105,17 +105,17 @@ def digest(asked: Asked) -> Digest:
         dead_actors=dead,
         actors=actors,
         actors_left_out=actors_left_out,
-        nodes=_nodes(asked),
+        nodes=_nodes(request),
         largest_cause=cause.groups[0].error if cause else None,
         cause_began_ns=cause.first_ns if cause else None,
-        internal=_internal(asked),
+        internal=_internal(request),
     )
-    return replace(whole, headline=headline(whole, jobs_of(asked)), groups=groups[:MOST_GROUPS])
+    return replace(whole, headline=headline(whole, jobs_of(request)), groups=groups[:MOST_GROUPS])
 
 
-def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
+def _actors(request: SessionRequest) -> tuple[list[DeadActor], int, int]:
     """Actors that died of something, how many were dead in all, and how many of the first kind are left out."""
-    rows = asked.tables.rows(
+    rows = request.tables.rows(
         f"""
         select
             actor_id, class_name, coalesce(nullif(repr_name, ''), name), job_id, node_id, num_restarts, end_ns,
@@ -130,7 +130,7 @@ def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
                 'UNKNOWN'
             ) as cause,
             left(coalesce(exit_detail, ''), {_LONGEST_TEXT}) as reason
-        from {asked.tables.source("actors", View(asked.view.at))}
+        from {request.tables.source("actors", View(request.view.at))}
         where state = 'DEAD' and not is_internal
         order by end_ns nulls last, actor_id
         """
@@ -140,28 +140,28 @@ def _actors(asked: Asked) -> tuple[list[DeadActor], int, int]:
     actors = [
         replace(
             actor,
-            class_name=shown(asked, actor.class_name),
-            name=shown(asked, actor.name),
-            reason=shown(asked, _said(actor.reason)),
+            class_name=shown(request, actor.class_name),
+            name=shown(request, actor.name),
+            reason=shown(request, _said(actor.reason)),
         )
         for actor in actors
     ]
     return actors, len(rows), max(0, len(found) - MOST_ACTORS)
 
 
-def _internal(asked: Asked) -> Internal:
-    view = View(asked.view.at)
-    counts, each = asked.tables.task_counts(view), "attempts"
+def _internal(request: SessionRequest) -> Internal:
+    view = View(request.view.at)
+    counts, each = request.tables.task_counts(view), "attempts"
     if counts is None:
-        counts, each = asked.tables.source("tasks", view), "1"
-    ((attempts, failed),) = asked.tables.rows(
+        counts, each = request.tables.source("tasks", view), "1"
+    ((attempts, failed),) = request.tables.rows(
         f"""
         select coalesce(sum({each}), 0)::bigint, coalesce(sum({each}) filter (state = 'FAILED'), 0)::bigint
         from {counts} where is_internal and type <> 'DRIVER_TASK'
         """
     )
     actors, jobs = (
-        asked.tables.rows(f"select count(*) from {asked.tables.source(table, view)} where is_internal")[0][0]
+        request.tables.rows(f"select count(*) from {request.tables.source(table, view)} where is_internal")[0][0]
         for table in ("actors", "jobs")
     )
     return Internal(attempts, failed, actors, jobs)
@@ -169,32 +169,32 @@ def _internal(asked: Asked) -> Internal:
 
 def _said(reason: str) -> str:
     """The part of Ray's words that differs: of a traceback the line that decides."""
-    told = trace(reason)
+    told = parse_traceback(reason)
     return told.lines[told.decisive] if "Traceback" in reason or "(pid=" in reason else " ".join(told.lines)
 
 
-def _nodes(asked: Asked) -> list[LostNode]:
-    rows = asked.tables.rows(
+def _nodes(request: SessionRequest) -> list[LostNode]:
+    rows = request.tables.rows(
         f"""
         select node_id, coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), end_ns,
             coalesce(death_reason in {LEFT_AS_PLANNED!r}, starts_with(state_message, 'Expected termination'), false),
             coalesce(state_message, '')
-        from {asked.tables.source("nodes", View(asked.view.at))}
+        from {request.tables.source("nodes", View(request.view.at))}
         where state = 'DEAD'
         order by end_ns nulls last, node_id
         limit {MOST_NODES}
         """
     )
     nodes = [LostNode(*row) for row in rows]
-    return [replace(node, reason=shown(asked, node.reason)) for node in nodes]
+    return [replace(node, reason=shown(request, node.reason)) for node in nodes]
 
 
 # As JSON
 
 
-def answer(asked: Asked) -> Response:
+def answer(request: SessionRequest) -> Response:
     """What went wrong: failed tasks by error and function, dead actors, lost nodes."""
-    body: dict[str, Any] = {"session": asked.open.session.name, **asdict(digest(asked))}
+    body: dict[str, Any] = {"session": request.open.session.name, **asdict(digest(request))}
     for group in body["groups"]:
         lines: dict[str, Any] = group["example"]["trace"]
         lines["message"] = lines["lines"][lines["decisive"]] if lines["lines"] else ""

@@ -27,12 +27,12 @@ from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
 from ray_history.history.read.tables import READING_FAILED
 from ray_history.server.completeness.status import account
-from ray_history.server.http.responses import Refused
+from ray_history.server.http.responses import ApiError
 from ray_history.server.redaction import log_lines as log_secrets
 from ray_history.server.redaction.tables import without_secrets
-from ray_history.server.sessions.endpoint import Asked, Handler, shown
+from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 
-journal = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 4
 _TABLES = (
@@ -45,24 +45,24 @@ _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _running = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
-def download(asked: Asked) -> Response:
+def download(request: SessionRequest) -> Response:
     """Everything as one zip: tables, logs, the account of what is kept."""
-    session = asked.open.session
+    session = request.open.session
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{session.cluster.namespace}-{session.cluster.name}-{session.name}")[:180]
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "Cache-Control": "no-store"}
-    if asked.request.method == "HEAD":
+    if request.http.method == "HEAD":
         return Response(headers=headers, media_type="application/zip")
     if not _running.acquire(blocking=False):
-        raise Refused(503, f"{MOST_AT_ONCE} downloads are under way already; try again when one of them is done")
-    return _Zipped(_zipped(asked), headers=headers)
+        raise ApiError(503, f"{MOST_AT_ONCE} downloads are under way already; try again when one of them is done")
+    return _Zipped(_zipped(request), headers=headers)
 
 
-def download_size(asked: Asked) -> int:
+def download_size(request: SessionRequest) -> int:
     """About how many bytes there are to be packed: those of the archive that go in."""
-    files, manifest = asked.open.files, asked.open.opened.manifest
+    files, manifest = request.open.files, request.open.opened.manifest
     total = sum(info.size for _, _, info in files.whole_logs) + sum(info.size for _, info in files.tail_bundles)
     total += sum(file.size for file in manifest.files)
-    if not asked.redact:
+    if not request.redact:
         total += sum(file.stored.size for file in files.event_files) + sum(i.size for i in files.endpoints.values())
     return total
 
@@ -107,12 +107,12 @@ class _Sink(RawIOBase):
         return piece
 
 
-def _zipped(asked: Asked) -> _Pieces:
+def _zipped(request: SessionRequest) -> _Pieces:
     sink = _Sink()
     problems: list[str] = []
     names: set[str] = set()
     with zipfile.ZipFile(sink, "w", compresslevel=1) as archive:
-        for name, pieces, packed in _members(asked):
+        for name, pieces, packed in _members(request):
             archive.compression = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
             with archive.open(_unique(name, names), "w", force_zip64=True) as member:
                 try:
@@ -128,24 +128,28 @@ def _zipped(asked: Asked) -> _Pieces:
     yield sink.taken()
 
 
-def _members(asked: Asked) -> Iterator[tuple[str, _Pieces, bool]]:
+def _members(request: SessionRequest) -> Iterator[tuple[str, _Pieces, bool]]:
     """Names, contents in pieces, and whether these are packed already."""
-    yield "README.txt", _once(_readme(asked).encode()), False
-    yield "completeness.json", _once(msgspec.json.format(msgspec.json.encode(shown(asked, account(asked))))), False
-    for table in _TABLES if asked.redact else (*_TABLES, *_WHOLE):
-        yield f"tables/{table}.parquet", _parquet(asked, table), True
-    yield "tables/facts.json", _once(msgspec.json.format(msgspec.json.encode(shown(asked, asked.open.facts)))), False
-    logs = asked.open.logs
+    yield "README.txt", _once(_readme(request).encode()), False
+    yield "completeness.json", _once(msgspec.json.format(msgspec.json.encode(shown(request, account(request))))), False
+    for table in _TABLES if request.redact else (*_TABLES, *_WHOLE):
+        yield f"tables/{table}.parquet", _parquet(request, table), True
+    yield (
+        "tables/facts.json",
+        _once(msgspec.json.format(msgspec.json.encode(shown(request, request.open.facts)))),
+        False,
+    )
+    logs = request.open.logs
     for node in logs.nodes():
         for file in logs.list(node):
-            yield f"logs/{node}/{file.name}", _log(logs, file, redact=asked.redact), False
-    if asked.redact:
+            yield f"logs/{node}/{file.name}", _log(logs, file, redact=request.redact), False
+    if request.redact:
         return
     store = logs.store
-    for event_file in asked.open.files.event_files:
+    for event_file in request.open.files.event_files:
         key = event_file.stored.key
         yield f"events/{event_file.key.node}/{key.rpartition('/')[2]}", _stream(store, key), key.endswith(".gz")
-    for name, stored in sorted(asked.open.files.endpoints.items()):
+    for name, stored in sorted(request.open.files.endpoints.items()):
         yield f"endpoints/{name}.json", _stream(store, stored.key), False
 
 
@@ -162,13 +166,13 @@ def _stream(store: Store, key: str) -> _Pieces:
     yield from store.stream(key)
 
 
-def _parquet(asked: Asked, table: str) -> _Pieces:
-    tables = asked.tables
+def _parquet(request: SessionRequest, table: str) -> _Pieces:
+    tables = request.tables
     rows = f"from {table.removesuffix('s') if table in _WHOLE else tables.source(table)}"
     try:
-        yield from tables.parquet(without_secrets(tables, table) if asked.redact else rows)
+        yield from tables.parquet(without_secrets(tables, table) if request.redact else rows)
     except READING_FAILED as error:
-        journal.error("table %s could not be written", table, exc_info=error)
+        logger.error("table %s could not be written", table, exc_info=error)
         raise ArchiveError("the table could not be written; the server's log says more") from error
 
 
@@ -184,8 +188,8 @@ def _unique(name: str, taken: set[str]) -> str:
     return safe
 
 
-def _readme(asked: Asked) -> str:
-    session = asked.open.session
+def _readme(request: SessionRequest) -> str:
+    session = request.open.session
     parts = [
         f"Session {session.name} of cluster {session.cluster.namespace}/{session.cluster.name}",
         "",
@@ -193,7 +197,7 @@ def _readme(asked: Asked) -> str:
         "tables/            one Parquet file per table: tasks, actors, jobs, nodes and others",
         "logs/              the log files of each node, as far as they were stored",
     ]
-    if asked.redact:
+    if request.redact:
         parts += [
             "",
             "Secrets are hidden on this server. The tables hold <redacted> in the place of environment variables, and",

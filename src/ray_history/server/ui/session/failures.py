@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from ray_history.history.read.tables import View
 from ray_history.history.sql import text
-from ray_history.server.sessions.endpoint import Asked, shown
-from ray_history.server.ui.session.tracebacks import MARK, NOT_COMPUTED, RAISED, Trace, trace
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.ui.session.tracebacks import MARK, NOT_COMPUTED, RAISED, Trace, parse_traceback
 
 MOST_GROUPS = 200
 _LONGEST_TEXT = 40_000
@@ -60,20 +60,20 @@ class Group:
         return self.attempts + self.downstream
 
 
-def failure_groups(asked: Asked) -> list[Group]:
+def failure_groups(request: SessionRequest) -> list[Group]:
     """All groups, the largest first; the first `MOST_GROUPS` with a trace, since the others are not shown."""
-    found = _folded(_found(asked))
+    found = _folded(_found(request))
     found.sort(key=lambda group: (-group.total, group.first_ns))
-    return [_with_trace(asked, group) for group in found[:MOST_GROUPS]] + found[MOST_GROUPS:]
+    return [_with_trace(request, group) for group in found[:MOST_GROUPS]] + found[MOST_GROUPS:]
 
 
 _Key = tuple[str, str]
 
 
-def _found(asked: Asked) -> list[tuple[Group, _Key | None]]:
+def _found(request: SessionRequest) -> list[tuple[Group, _Key | None]]:
     """Groups, and the group that each may go back to."""
-    tasks = asked.tables.source("tasks", View(asked.view.at))
-    rows = asked.tables.fetch(
+    tasks = request.tables.source("tasks", View(request.view.at))
+    rows = request.tables.fetch(
         f"""
         with failed as (
             select
@@ -145,12 +145,12 @@ def _folded(found: list[tuple[Group, _Key | None]]) -> list[Group]:
     return list(roots.values())
 
 
-def _with_trace(asked: Asked, group: Group) -> Group:
+def _with_trace(request: SessionRequest, group: Group) -> Group:
     """Made last, since most of the texts are not shown, and since names without secrets may be the same."""
     example = group.example
-    told = trace(shown(asked, example.error))
-    example = replace(example, name=shown(asked, example.name), error="", trace=told)
-    return replace(group, function=shown(asked, group.function), example=example)
+    told = parse_traceback(shown(request, example.error))
+    example = replace(example, name=shown(request, example.name), error="", trace=told)
+    return replace(group, function=shown(request, group.function), example=example)
 
 
 def _joined(one: Group, other: Group) -> Group:
@@ -168,16 +168,16 @@ def _joined(one: Group, other: Group) -> Group:
     )
 
 
-def counted(asked: Asked) -> tuple[int, int, int]:
+def counted(request: SessionRequest) -> tuple[int, int, int]:
     """Failed attempts, tasks that these are of, and tasks that were open when the cluster ended."""
-    ((attempts, tasks, unfinished),) = asked.tables.rows(
+    ((attempts, tasks, unfinished),) = request.tables.rows(
         f"""
         select
             count(*) filter (state = 'FAILED'),
             count(distinct case when state = 'FAILED' then task_id end),
             count(*) filter (state not in ('FINISHED', 'FAILED'))
-        from {asked.tables.source("tasks", View(asked.view.at))}
+        from {request.tables.source("tasks", View(request.view.at))}
         where state <> 'FINISHED' and type <> 'DRIVER_TASK' and not is_internal
         """
     )
-    return attempts, tasks, unfinished if asked.open.ended_ns is not None else 0
+    return attempts, tasks, unfinished if request.open.ended_ns is not None else 0

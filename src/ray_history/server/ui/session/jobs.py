@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ray_history.history.read.tables import View
-from ray_history.server.sessions.endpoint import Asked, shown
-from ray_history.server.sessions.memo import remembered
-from ray_history.server.ui.session.tracebacks import trace
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.memo import cached_per_session
+from ray_history.server.ui.session.tracebacks import parse_traceback
 
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -39,33 +39,33 @@ class Job:
         return self.job_id or self.submission_id or ""
 
 
-@remembered
-def jobs_of(asked: Asked) -> list[Job]:
+@cached_per_session
+def jobs_of(request: SessionRequest) -> list[Job]:
     """The newest first, those that failed before all others."""
-    view = View(asked.view.at)
+    view = View(request.view.at)
     tasks = {
         job: counts
-        for job, *counts in asked.tables.rows(
+        for job, *counts in request.tables.rows(
             f"""select job_id, count(*) filter (state = 'FINISHED'), count(*) filter (state = 'FAILED'),
                 count(*) filter (state not in ('FINISHED', 'FAILED'))
-            from {asked.tables.source("tasks", view)}
+            from {request.tables.source("tasks", view)}
             where type <> 'DRIVER_TASK' and not is_internal group by job_id"""
         )
     }
-    rows = asked.tables.rows(
+    rows = request.tables.rows(
         f"""select job_id, submission_id, entrypoint, status, message, start_ms, end_ms, driver_node_id
-        from {asked.tables.source("jobs", view)}
+        from {request.tables.source("jobs", view)}
         where not is_internal
         order by status <> 'FAILED', start_ms desc nulls last, job_id desc"""
     )
     jobs = []
     for job_id, submission, entrypoint, status, message, start, end, node in rows:
         over = status in _ENDED
-        known = status if over or asked.open.ended_ns is None else "UNKNOWN"
-        said = _said(shown(asked, message or "")) if over else f"was {status.lower()} when the cluster ended"
+        known = status if over or request.open.ended_ns is None else "UNKNOWN"
+        said = _said(shown(request, message or "")) if over else f"was {status.lower()} when the cluster ended"
         jobs.append(
             Job(
-                job_id, submission, shown(asked, entrypoint), known,
+                job_id, submission, shown(request, entrypoint), known,
                 said if known in ("FAILED", "STOPPED", "UNKNOWN") else None,
                 start, end, node, *tasks.get(job_id, ()),
             )
@@ -75,6 +75,6 @@ def jobs_of(asked: Asked) -> list[Job]:
 
 def _said(message: str) -> str:
     """The first line, and what was raised, if the message holds the end of the driver's log."""
-    told = trace(message)
+    told = parse_traceback(message)
     first = told.lines[0].partition(", last available logs")[0] if told.lines else ""
     return f"{first}: {told.lines[told.decisive]}" if told.decisive else first

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile
 from ray_history.server.logs.targets import worker_file
-from ray_history.server.sessions.endpoint import Asked
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.ui.session.diagnosis import Digest
 from ray_history.server.ui.session.jobs import Job
 
@@ -19,7 +19,7 @@ _MOST_GROUPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class Suggestion:
     """A log file, and why."""
 
     node_id: str
@@ -39,32 +39,32 @@ class Worth:
         return "#/logs/viewer?" + urlencode({"nodeId": self.node_id, "fileName": self.name})
 
 
-def worth_reading(asked: Asked, digest: Digest, jobs: list[Job]) -> list[Worth]:
+def worth_reading(request: SessionRequest, digest: Digest, jobs: list[Job]) -> list[Suggestion]:
     """The most telling first."""
-    found: dict[tuple[str, str], Worth] = {}
-    for file, why in _candidates(asked, digest, jobs):
+    found: dict[tuple[str, str], Suggestion] = {}
+    for file, why in _candidates(request, digest, jobs):
         if file.size:
-            found.setdefault((file.node, file.name), Worth(file.node, file.name, file.size, why))
+            found.setdefault((file.node, file.name), Suggestion(file.node, file.name, file.size, why))
         if len(found) == MOST:
             break
     return list(found.values())
 
 
-def _candidates(asked: Asked, digest: Digest, jobs: list[Job]) -> Iterator[tuple[LogFile, str]]:
+def _candidates(request: SessionRequest, digest: Digest, jobs: list[Job]) -> Iterator[tuple[LogFile, str]]:
     """Only nodes that had a part in it are listed: a large cluster has thousands."""
     ended_badly = [job for job in jobs if job.status in ("FAILED", "UNKNOWN")]
     for job in ended_badly:
         why = "driver of a job that failed" if job.status == "FAILED" else "driver of a job cut off by the end"
         if job.submission_id:
-            yield from _named(asked, f"job-driver-{job.submission_id}.log", job.driver_node_id, why)
+            yield from _named(request, f"job-driver-{job.submission_id}.log", job.driver_node_id, why)
     for group in digest.groups[:_MOST_GROUPS]:
         first = group.example
         for suffix in ("err", "out"):
-            file = worker_file(asked.open.logs, first.node_id, first.worker_id, suffix)
+            file = worker_file(request.open.logs, first.node_id, first.worker_id, suffix)
             if file:
                 yield file, f"worker of the first {group.error} in {group.function}"
     for node in digest.nodes:
-        yield from _named(asked, "raylet.out", node.node_id, f"node {node.name}, until it was gone")
+        yield from _named(request, "raylet.out", node.node_id, f"node {node.name}, until it was gone")
     if not (digest.groups or digest.nodes or ended_badly):
         return
     for name, why in (
@@ -73,12 +73,12 @@ def _candidates(asked: Asked, digest: Digest, jobs: list[Job]) -> Iterator[tuple
         ("gcs_server.out", "the control plane"),
         ("monitor.log", "the autoscaler"),
     ):
-        for (head,) in asked.tables.rows(f"select node_id from {asked.tables.source('nodes')} where is_head_node"):
-            yield from _named(asked, name, head, why)
+        for (head,) in request.tables.rows(f"select node_id from {request.tables.source('nodes')} where is_head_node"):
+            yield from _named(request, name, head, why)
 
 
-def _named(asked: Asked, name: str, node: str | None, why: str) -> Iterator[tuple[LogFile, str]]:
-    logs = asked.open.logs
+def _named(request: SessionRequest, name: str, node: str | None, why: str) -> Iterator[tuple[LogFile, str]]:
+    logs = request.open.logs
     if node and node in logs.nodes():
         try:
             yield logs.find(node, name), why

@@ -14,14 +14,14 @@ from ray_history.server.completeness.report import session_kept
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import KINDS
 from ray_history.server.redaction.rules import HIDDEN
-from ray_history.server.sessions.endpoint import Asked, Handler
+from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.ui.render import page, site
 from ray_history.server.ui.session.diagnosis import Digest, digest
 from ray_history.server.ui.session.download import download_size
 from ray_history.server.ui.session.failures import Group
 from ray_history.server.ui.session.jobs import Job, jobs_of
 from ray_history.server.ui.session.log_suggestions import worth_reading
-from ray_history.server.ui.session.timeline_chart import Lane, Strip, lane, strip
+from ray_history.server.ui.session.timeline_chart import Lane, TimelineChart, lane, strip
 
 _SHOWN_GROUPS = 50
 _SHOWN_JOBS = 200
@@ -40,12 +40,12 @@ class State:
     """How the end is known."""
 
 
-def state_of(asked: Asked) -> State:
+def state_of(request: SessionRequest) -> State:
     """As the list of sessions has it: over in order if its head's collector says so."""
-    ended = asked.open.ended_ns
+    ended = request.open.ended_ns
     if ended is None:
         return State("live", None, "Its collectors still send.")
-    told = asked.tables.rows("select body->>'role' = 'head', body->>'ended' from document where source = 'ledger'")
+    told = request.tables.rows("select body->>'role' = 'head', body->>'ended' from document where source = 'ledger'")
     if not told:
         return State("ended", ended, "Its last sign of life; its collectors kept no account.")
     heads = [how for is_head, how in told if is_head] or [how for _, how in told]
@@ -57,22 +57,22 @@ def state_of(asked: Asked) -> State:
 def session_page(frontends: Frontends) -> Handler:
     """The handler of `_session`."""
 
-    def answer(asked: Asked) -> Response:
-        jobs, failures = jobs_of(asked), digest(asked)
-        picture = strip(asked)
-        session = asked.open.session
-        link = _linker(asked)
-        nearest = frontends.nearest(asked.open.facts.get("ray_version"))
+    def answer(request: SessionRequest) -> Response:
+        jobs, failures = jobs_of(request), digest(request)
+        picture = strip(request)
+        session = request.open.session
+        link = _linker(request)
+        nearest = frontends.nearest(request.open.facts.get("ray_version"))
         return page(
-            asked.request,
+            request.http,
             "session.html",
             session=session,
             owner=KINDS.get(session.cluster.owner_kind),
             link=link,
-            address=_address(asked.request, link("")),
-            facts=asked.open.facts,
-            started_ns=asked.open.facts.get("start_ns") or session.started * 10**9,
-            state=state_of(asked),
+            address=_address(request.http, link("")),
+            facts=request.open.facts,
+            started_ns=request.open.facts.get("start_ns") or session.started * 10**9,
+            state=state_of(request),
             jobs=jobs[:_SHOWN_JOBS],
             jobs_in_all=len(jobs),
             failed_jobs=sum(job.status == "FAILED" for job in jobs),
@@ -83,20 +83,20 @@ def session_page(frontends: Frontends) -> Handler:
             strip=picture,
             job_lanes=_job_lanes(jobs, picture) if picture else [],
             first_failure=_first_failure(failures, picture),
-            kept=session_kept(asked),
-            logs=worth_reading(asked, failures, jobs),
+            kept=session_kept(request),
+            logs=worth_reading(request, failures, jobs),
             versions=frontends.versions,
             version=nearest.version if nearest else None,
-            bytes=download_size(asked),
+            bytes=download_size(request),
             tables=layout.index_prefix(session.root, session.cluster, session.name),
         )
 
     return answer
 
 
-def _linker(asked: Asked) -> Callable[[str], str]:
+def _linker(request: SessionRequest) -> Callable[[str], str]:
     """Addresses below the session's own path, by its name, so that they can be handed on."""
-    of_site, session = site(asked.request), asked.open.session
+    of_site, session = site(request.http), request.open.session
 
     def link(rest: str) -> str:
         return of_site.session(session, rest)
@@ -121,7 +121,7 @@ def _failed_link(group: Group) -> str:
     return "api/v0/tasks?" + urlencode(parameters)
 
 
-def _job_lanes(jobs: list[Job], picture: Strip) -> list[Lane]:
+def _job_lanes(jobs: list[Job], picture: TimelineChart) -> list[Lane]:
     shown = sorted((job for job in jobs[:_JOB_LANES] if job.start_ms), key=lambda job: job.start_ms or 0)
     whole = picture.start_ns, picture.end_ns
     return [
@@ -137,7 +137,7 @@ def _job_lanes(jobs: list[Job], picture: Strip) -> list[Lane]:
     ]
 
 
-def _first_failure(failures: Digest, picture: Strip | None) -> tuple[float, str] | None:
+def _first_failure(failures: Digest, picture: TimelineChart | None) -> tuple[float, str] | None:
     """Where to draw the line at which what failed most began to fail."""
     if failures.cause_began_ns is None or picture is None:
         return None

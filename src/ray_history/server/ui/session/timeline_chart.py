@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ray_history.history.read.tables import View
-from ray_history.server.sessions.endpoint import Asked, shown
-from ray_history.server.sessions.memo import remembered
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.headline import clock
 
 MOST_BARS = 90
@@ -64,7 +64,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class TimelineChart:
     """The picture."""
 
     start_ns: int
@@ -86,18 +86,20 @@ class Strip:
         return min(max((ns - self.start_ns) / self.span_ns, 0.0), 1.0)
 
 
-@remembered
-def strip(asked: Asked) -> Strip | None:
+@cached_per_session
+def strip(request: SessionRequest) -> TimelineChart | None:
     """The picture of a session; none if nothing has a time."""
-    facts = asked.open.facts
-    start, end = facts.get("start_ns"), asked.open.ended_ns or facts.get("last_ns")
+    facts = request.open.facts
+    start, end = facts.get("start_ns"), request.open.ended_ns or facts.get("last_ns")
     if not start or not end:
         return None
     end = max(end, start + _SECOND)
     step = step_for(end - start)
-    bars = _bars(_counted(asked, start, step), start, end, step)
-    nodes, seen = _nodes(asked, start, end)
-    return Strip(start, end, step, bars, _round_number(max(bar.total for bar in bars)), nodes, seen, _ticks(start, end))
+    bars = _bars(_counted(request, start, step), start, end, step)
+    nodes, seen = _nodes(request, start, end)
+    return TimelineChart(
+        start, end, step, bars, _round_number(max(bar.total for bar in bars)), nodes, seen, _ticks(start, end)
+    )
 
 
 def step_for(span: int) -> int:
@@ -110,16 +112,16 @@ def step_for(span: int) -> int:
 _Counts = list[tuple[int | None, int | None, bool, int]]
 
 
-def _counted(asked: Asked, start: int, step: int) -> _Counts:
+def _counted(request: SessionRequest, start: int, step: int) -> _Counts:
     """Tasks by the steps of their begin and end; one without an end is still running."""
-    return asked.tables.fetch(
+    return request.tables.fetch(
         f"""
         select
             (coalesce(running_ns, submitted_to_worker_ns, failed_ns, finished_ns) - {start}) // {step},
             (coalesce(failed_ns, finished_ns) - {start}) // {step},
             coalesce(state = 'FAILED', false),
             count(*)
-        from {asked.tables.source("tasks", View(asked.view.at))}
+        from {request.tables.source("tasks", View(request.view.at))}
         where type <> 'DRIVER_TASK'
         group by all
         """
@@ -158,14 +160,14 @@ def _round_number(most: int) -> int:
         scale *= 10
 
 
-def _nodes(asked: Asked, start: int, end: int) -> tuple[list[Lane], int]:
-    rows = asked.tables.rows(
+def _nodes(request: SessionRequest, start: int, end: int) -> tuple[list[Lane], int]:
+    rows = request.tables.rows(
         f"""
         select coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), node_id, is_head_node, start_ns,
             case when state = 'DEAD' then end_ns end,
             state = 'DEAD' and coalesce(death_reason not in {LEFT_AS_PLANNED!r}, true),
             coalesce(state_message, '')
-        from {asked.tables.source("nodes", View(asked.view.at))}
+        from {request.tables.source("nodes", View(request.view.at))}
         order by is_head_node desc, start_ns nulls last, node_id
         """
     )
@@ -174,7 +176,7 @@ def _nodes(asked: Asked, start: int, end: int) -> tuple[list[Lane], int]:
     for name, node_id, is_head, began, ended, badly, message in drawn:
         life = f"{clock(began)} to " if began else "until "
         life += f"{clock(ended)}" if ended else "the end"
-        said = shown(asked, message)
+        said = shown(request, message)
         title = ", ".join(filter(None, (f"{name} ({node_id[:8]})", "head" if is_head else "", life, said)))
         lanes.append(lane(name, title, began or start, ended or end, (start, end), "f-quiet", ends_badly=badly))
     return lanes, len(rows)

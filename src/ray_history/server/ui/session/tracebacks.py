@@ -41,7 +41,7 @@ class Trace:
         return (line[name.end() :].strip() or line) if name and name[0].endswith(":") else line
 
 
-def trace(text: str) -> Trace:
+def parse_traceback(text: str) -> Trace:
     """The text without colours, and its decisive line; of a very long one the end."""
     lines = [line[:_LONGEST_LINE] for line in texts.plain(text).strip("\n").split("\n")]
     left_out = max(0, len(lines) - _MOST_LINES)
