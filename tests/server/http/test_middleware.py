@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from backports import zstd
 from starlette.responses import PlainTextResponse
 
 from ray_history.archive.layout import Cluster, Generation
@@ -22,6 +22,11 @@ from ray_history.server.http.middleware import Plumbing
 from ray_history.server.live import Fleet
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 SESSION = captured().session
 S = f"/s/default/demo/{SESSION}"
