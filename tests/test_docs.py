@@ -57,14 +57,35 @@ def test_every_command_is_documented(name: str) -> None:
     assert f"ray-history {name}" in DOCS
 
 
+PAGES_WITH_LINKS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     broken = [
-        f"{path.name}: {target}"
-        for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
-        if not (path.parent / target).exists()
+        f"{page.name}: {target}#{anchor}"
+        for page in PAGES_WITH_LINKS
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text())
+        if not (found := page.parent / target if target else page).exists() or (anchor and anchor not in anchors(found))
     ]
     assert broken == []
+
+
+def test_paths_in_documents_exist() -> None:
+    named = re.compile(r"(?<![\w./-])(?:src|tests|deploy|bench)/[\w./-]*\w")
+    missing = [
+        f"{page.name}: {path}"
+        for page in PAGES_WITH_LINKS
+        for path in named.findall(page.read_text())
+        if not (ROOT / path).exists()
+    ]
+    assert missing == []
 
 
 def test_every_column_of_the_tables_is_documented(tmp_path: Path) -> None:
