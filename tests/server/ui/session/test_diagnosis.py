@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.ui.session.tracebacks import trace
+from ray_history.server.ui.session.tracebacks import parse_traceback
 from tests.history.rebuilt import (
     ACTOR,
     JOB,
@@ -281,12 +281,12 @@ def test_secrets_in_error_texts_are_hidden(tmp_path: Path) -> None:
 
 @given(st.text(max_size=400))
 def test_any_text_has_a_decisive_line(text: str) -> None:
-    told = trace(text)
+    told = parse_traceback(text)
     assert 0 <= told.decisive < len(told.lines)
     assert "\x1b" not in told.message
 
 
 def test_colours_are_gone_and_long_traces_keep_their_end() -> None:
-    told = trace("\n".join(f'  File "x", line {n}' for n in range(500)) + "\n\x1b[31mValueError\x1b[0m: red")
+    told = parse_traceback("\n".join(f'  File "x", line {n}' for n in range(500)) + "\n\x1b[31mValueError\x1b[0m: red")
     assert told.lines[told.decisive] == "ValueError: red"
     assert told.lines_before == 501 - len(told.lines)
