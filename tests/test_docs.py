@@ -14,8 +14,8 @@ import ray_history
 from ray_history.cli.command import ray_history as command
 from ray_history.collector.ingest.status_pages import METRICS
 from ray_history.collector.settings import SETTINGS
+from ray_history.history.build.builder import Builder
 from ray_history.history.engine import Limits
-from ray_history.history.rebuild.builder import Builder
 from tests.reference_pages import PAGES
 
 ROOT = Path(__file__).parent.parent

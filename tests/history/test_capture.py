@@ -14,9 +14,9 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.history.build.runs import Counts
 from ray_history.history.read.tables import LAST, Tables, View
 from ray_history.history.read.views import REASON
-from ray_history.history.rebuild.runs import Counts
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.indexer import Indexer
 from tests.history.rebuilt import Rebuilt, Row, b64

@@ -26,9 +26,9 @@ from ray_history.archive.event_files import DEFAULT, encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings, Upstream, resolve
 from ray_history.archive.stores import Store, open_store
+from ray_history.history.build.runs import Counts
 from ray_history.history.engine import Cancelled
 from ray_history.history.read.tables import Tables
-from ray_history.history.rebuild.runs import Counts
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.index.prebuild import index_ahead

@@ -21,8 +21,8 @@ from pathlib import Path
 from ray_history.archive.event_files import DEFAULT, Problem, read_event_blocks, read_text
 from ray_history.archive.session_files import EventFile
 from ray_history.archive.stores import Store
+from ray_history.history.build.event_lines import EventLines
 from ray_history.history.events import in_camel_case
-from ray_history.history.rebuild.event_lines import EventLines
 
 _FETCHERS = 8
 _WHOLE = 16 << 20

@@ -28,11 +28,11 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.session_files import EventFile, SessionFiles, list_session
 from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.history.build.builder import Builder
+from ray_history.history.build.runs import Unreadable
 from ray_history.history.engine import Cancelled, Limits
 from ray_history.history.events import meaning
 from ray_history.history.read.tables import READING_FAILED
-from ray_history.history.rebuild.builder import Builder
-from ray_history.history.rebuild.runs import Unreadable
 
 from .cache import Cache, CacheUnusable, Entry, Opened
 from .documents import is_source_log, write_documents

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ray_history.history.build.builder import define_words
 from ray_history.history.read.json_rows import may_hold_secret, repeated_secrets
-from ray_history.history.rebuild.builder import define_words
 from ray_history.server.redaction.rules import is_secret, redacted
 
 _WORDS = (

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from ray_history.history.rebuild.builder import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, observed_tasks
+from ray_history.history.build.builder import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, observed_tasks
 from ray_history.history.sql import query, query_at, text
 
 from .json_rows import LOG, repeated_secrets, shown_environments

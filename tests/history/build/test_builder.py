@@ -15,10 +15,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from ray_history.history.build.builder import Builder
+from ray_history.history.build.event_lines import EventLines
 from ray_history.history.engine import Engine, Limits
 from ray_history.history.read.tables import READING_FAILED
-from ray_history.history.rebuild.builder import Builder
-from ray_history.history.rebuild.event_lines import EventLines
 from tests.history.rebuilt import lifecycle, node, rebuild, task, task_id
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.history.rebuild.event_lines import FILES, OTHERS, EventLines
+from ray_history.history.build.event_lines import FILES, OTHERS, EventLines
 from tests.history.rebuilt import (
     Event,
     actor,
