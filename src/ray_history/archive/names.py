@@ -18,7 +18,7 @@ MAX_COMPONENT = 255
 _COMPONENT = re.compile(r"[A-Za-z0-9._-]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_SESSION_TIME = re.compile(r"session_(\d{4}-\d\d-\d\d)_(\d\d-\d\d-\d\d)_(\d{6})(?:[._-][A-Za-z0-9._-]*)?", re.ASCII)
+_SESSION_TIME = re.compile(r"session_(\d{4}-\d\d-\d\d)_(\d\d-\d\d-\d\d)_\d{6}(?:[._-][A-Za-z0-9._-]*)?", re.ASCII)
 
 
 class InvalidName(ValueError):
@@ -53,10 +53,9 @@ def dns_name(text: str, what: str) -> Component:
 
 @dataclass(frozen=True, slots=True)
 class SessionTime:
-    """When a session started, as its name tells (the head's clock, read as UTC)."""
+    """Start of a session, from its name: the head's clock, read as UTC."""
 
     seconds: int
-    microseconds: int
 
     @property
     def iso(self) -> str:
@@ -72,7 +71,7 @@ def session_time(session: str) -> SessionTime | None:
         moment = datetime.strptime(match[1] + match[2], "%Y-%m-%d%H-%M-%S").replace(tzinfo=UTC)
     except ValueError:  # 2026-02-30 has the right shape and is no day
         return None
-    return SessionTime(int(moment.timestamp()), int(match[3]))
+    return SessionTime(int(moment.timestamp()))
 
 
 def hex_id(text: str) -> str:

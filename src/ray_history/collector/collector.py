@@ -26,8 +26,8 @@ from .ingest.http import GroupCommit, Intake
 from .ingest.shipper import EventShipper
 from .ingest.spool import Spool
 from .ingest.status_pages import pages
-from .ledger import Ledger
-from .ledger_publisher import Bookkeeper
+from .ledger import LedgerBook
+from .ledger_publisher import LedgerPublisher
 from .logs import SessionLogs
 from .node.identity import RayNode
 from .polling import Poller
@@ -62,7 +62,7 @@ class Collector:
             session_dir=settings.session_dir,
             ask=ask_node,
         )
-        self._ledger = Ledger(settings.data_dir / "ledger.json")
+        self._ledgers = LedgerBook(settings.data_dir / "ledger.json")
         self._spool = Spool(
             settings.data_dir / "spool", segment_bytes=settings.segment_bytes, max_bytes=settings.spool_bytes
         )
@@ -70,10 +70,10 @@ class Collector:
             logger.warning("spool: %s", problem)
         self._commit = GroupCommit(self._spool)
         self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
-        self._events = EventShipper(self._spool, self._destination, self._ledger, self, compress=settings.compress)
-        self._logs = SessionLogs(self._destination, self.node, self._ledger, settings)
-        self._books = Bookkeeper(
-            self._destination, self.node, self._ledger, self.intake, role="head" if settings.head else "worker"
+        self._events = EventShipper(self._spool, self._destination, self._ledgers, self, compress=settings.compress)
+        self._logs = SessionLogs(self._destination, self.node, self._ledgers, settings)
+        self._publisher = LedgerPublisher(
+            self._destination, self.node, self._ledgers, self.intake, role="head" if settings.head else "worker"
         )
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
@@ -93,7 +93,7 @@ class Collector:
         if node:
             self.node.tell(session, node)
         if own := self.own_node(session):
-            self._ledger.node(session, own)
+            self._ledgers.node(session, own)
         if session not in self._marked:
             self._store.put(self._destination.marker(session), b"")
             self._marked.add(session)
@@ -124,8 +124,8 @@ class Collector:
         final_poll.start()
         loops_ended = self._join(self._threads, deadline - self._settings.shutdown_grace / 2)
         if loops_ended:
-            with self._told("asking the agent"):
-                self._books.ask_agent()
+            with self._told("reading the agent's metrics"):
+                self._publisher.read_agent_metrics()
             self._ship_rest()
             self._ship_tails()
             self._until_quiet(deadline)
@@ -139,7 +139,7 @@ class Collector:
             all_stored &= outcome.succeeded
         all_stored &= self._ship_rest()
         with self._told("storing the ledger") as outcome:
-            self._books.publish_last(all_stored=all_stored)
+            self._publisher.publish_last(all_stored=all_stored)
         return all_stored and outcome.succeeded
 
     def _join(self, threads: list[threading.Thread], deadline: float) -> bool:
@@ -180,7 +180,7 @@ class Collector:
                 if self._oldest_age() >= self._settings.events_interval:
                     self._spool.seal()
                 self._events.ship_all()
-                self._books.publish()
+                self._publisher.publish()
             backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
 
@@ -251,8 +251,8 @@ class Collector:
     def status(self) -> dict[str, Any]:
         """The collector as it is now."""
         current = self.node.current()
-        with self._ledger.lock:
-            sessions = msgspec.to_builtins(self._ledger.book.sessions)
+        with self._ledgers.lock:
+            sessions = msgspec.to_builtins(self._ledgers.saved.sessions)
         return {
             "version": __version__,
             "cluster": {"namespace": self._settings.cluster.namespace, "name": self._settings.cluster.name},

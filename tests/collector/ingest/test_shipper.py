@@ -20,7 +20,7 @@ from ray_history.archive.stores.cloud import CloudStore
 from ray_history.collector.destination import Destination
 from ray_history.collector.ingest.shipper import EventShipper
 from ray_history.collector.ingest.spool import Spool
-from ray_history.collector.ledger import Ledger
+from ray_history.collector.ledger import LedgerBook
 from tests.collector.collector_process import SESSION, event
 from tests.support.captured import captured
 
@@ -65,9 +65,9 @@ class Desk:
         self.store = store
         self.surroundings = Surroundings()
         self.spool = Spool(folder / "spool")
-        self.ledger = Ledger(folder / "ledger.json")
+        self.ledgers = LedgerBook(folder / "ledger.json")
         destination = Destination(store, Cluster("n", "c"))
-        self.shipper = EventShipper(self.spool, destination, self.ledger, self.surroundings)
+        self.shipper = EventShipper(self.spool, destination, self.ledgers, self.surroundings)
 
     def ship(self, *bodies: bytes) -> int:
         self.spool.append(bodies)
@@ -104,7 +104,7 @@ def test_a_real_session_is_filed_by_node_and_job_without_changing_a_byte(desk: D
         jobs = {json.loads(raw).get("taskLifecycleEvent", {}).get("jobId") for raw in read(desk, file.stored.key)}
         assert len(jobs - {None}) <= 1
         assert file.stored.key.endswith(".jsonl.gz")
-    assert desk.ledger.session(capture.session).events.stored == capture.event_count
+    assert desk.ledgers.session(capture.session).events.stored == capture.event_count
     assert desk.spool.pending.bodies == 0
 
 
@@ -129,7 +129,7 @@ def test_shipping_again_after_a_crash_writes_the_same_objects_and_counts_once(tm
     after = {found.key: store.get(found.key) for found in store.list()}
     assert before.items() <= after.items()
     assert len(after) == 2
-    assert desk.ledger.session(SESSION).events.stored == 10
+    assert desk.ledgers.session(SESSION).events.stored == 10
     desk.spool.close()
 
 
@@ -143,7 +143,7 @@ def test_a_segment_that_was_counted_but_not_removed_is_not_counted_again(tmp_pat
     desk.spool.close()
     desk = Desk(tmp_path, store)
     assert desk.shipper.ship_all() == 1
-    assert desk.ledger.session(SESSION).events.stored == 1
+    assert desk.ledgers.session(SESSION).events.stored == 1
     desk.spool.close()
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_filed_is_kept_and_counted(desk: Desk) -> None:
     desk.ship(b"no json", b"[" + nameless + b"," + json.dumps(event("1")).encode() + b"]")
     (key,) = [found.key for found in desk.store.list("history-quarantine")]
     assert read(desk, key) == [b"no json", nameless]
-    account = desk.ledger.session(SESSION).events
+    account = desk.ledgers.session(SESSION).events
     assert (account.received, account.stored, account.quarantined) == (3, 1, 2)
 
 
@@ -178,12 +178,12 @@ def test_an_event_that_does_not_name_its_node_is_filed_under_this_one(desk: Desk
 def test_sessions_in_one_batch_are_told_apart(desk: Desk) -> None:
     other = "session_2026-11-16_20-00-55_739110_9771"
     desk.ship(json.dumps([event("1"), event("2", session=other)]).encode())
-    assert desk.ledger.session(SESSION).events.stored == 1
-    assert desk.ledger.session(other).events.stored == 1
+    assert desk.ledgers.session(SESSION).events.stored == 1
+    assert desk.ledgers.session(other).events.stored == 1
     assert {session for session, _ in desk.surroundings.seen} == {SESSION, other}
 
 
-def test_a_damaged_ledger_is_set_aside_and_told(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "ledger.json").write_text("{damaged")
-    assert Ledger(tmp_path / "ledger.json").book.sessions == {}
+    assert LedgerBook(tmp_path / "ledger.json").saved.sessions == {}
     assert len(list(tmp_path.glob("ledger.damaged-*"))) == 1

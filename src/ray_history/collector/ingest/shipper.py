@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ray_history.archive.event_files import encode_events
 from ray_history.collector.destination import Destination
-from ray_history.collector.ledger import UNKNOWN_SESSION, Ledger
+from ray_history.collector.ledger import UNKNOWN_SESSION, LedgerBook
 
 from .envelope import Place, Unreadable, place_of, split
 from .spool import Segment, Spool
@@ -54,14 +54,14 @@ class EventShipper:
         self,
         spool: Spool,
         destination: Destination,
-        ledger: Ledger,
+        ledgers: LedgerBook,
         surroundings: Surroundings,
         *,
         compress: bool = True,
     ) -> None:
         self._spool = spool
         self._destination = destination
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._surroundings = surroundings
         self._compress = compress
 
@@ -77,8 +77,8 @@ class EventShipper:
 
     def _is_counted(self, segment: Segment) -> bool:
         """It was stored and counted, and the process died before it removed it."""
-        book = self._ledger.book
-        return segment.sequence <= book.shipped_sequence and segment.created_ns <= book.shipped_created_ns
+        saved = self._ledgers.saved
+        return segment.sequence <= saved.shipped_sequence and segment.created_ns <= saved.shipped_created_ns
 
     def _ship(self, segment: Segment) -> None:
         found = self._sort(segment)
@@ -117,20 +117,20 @@ class EventShipper:
         return found
 
     def _count(self, segment: Segment, found: _Sorted, stored_bytes: dict[str, int]) -> None:
-        with self._ledger.lock:
+        with self._ledgers.lock:
             for place, events in found.files.items():
-                account = self._ledger.session(place.session).events
+                account = self._ledgers.session(place.session).events
                 account.received += len(events)
                 account.stored += len(events)
             for session, size in stored_bytes.items():
-                account = self._ledger.session(session).events
+                account = self._ledgers.session(session).events
                 account.bytes_stored += size
                 account.last_event = max(account.last_event, found.newest[session])
             if found.quarantine:
                 known = next((place.session for place in found.files), None) or self._surroundings.current_session()
-                account = self._ledger.session(known or UNKNOWN_SESSION).events
+                account = self._ledgers.session(known or UNKNOWN_SESSION).events
                 account.received += len(found.quarantine)
                 account.quarantined += len(found.quarantine)
-            self._ledger.book.shipped_sequence = segment.sequence
-            self._ledger.book.shipped_created_ns = segment.created_ns
-            self._ledger.save()
+            self._ledgers.saved.shipped_sequence = segment.sequence
+            self._ledgers.saved.shipped_created_ns = segment.created_ns
+            self._ledgers.save()

@@ -21,7 +21,7 @@ from ray_history.collector.node.identity import RayNode, RaySession
 
 from ...archive.errors import ArchiveError
 from ..destination import Destination
-from ..ledger import Ledger
+from ..ledger import LedgerBook
 from ..settings import CollectorSettings
 from .scanner import Identity
 from .shipper import LogShipper
@@ -38,10 +38,12 @@ _QUIET = 10.0
 class SessionLogs:
     """All log files of this node, whatever session they are of."""
 
-    def __init__(self, destination: Destination, node: RayNode, ledger: Ledger, settings: CollectorSettings) -> None:
+    def __init__(
+        self, destination: Destination, node: RayNode, ledgers: LedgerBook, settings: CollectorSettings
+    ) -> None:
         self._destination = destination
         self._node = node
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._settings = settings
         self._state = settings.data_dir / "logs"
         self._state.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ class SessionLogs:
             self._current.append(self._shipper(session, node, self._current))
         else:
             return
-        self._ledger.node(session.name, node)
+        self._ledgers.node(session.name, node)
         self._due = 0.0
         logger.info("following the logs of %s as node %s", session.name, node)
 
@@ -140,7 +142,7 @@ class SessionLogs:
                 shipper.close()
         if complete:
             for shipper in shippers:
-                self._ledger.node(session.name, shipper.node).ended = "graceful"
+                self._ledgers.node(session.name, shipper.node).ended = "graceful"
             (self._state / f"{session.name}.finished").touch()
             self._finished.add(session.name)
             logger.info("the logs of %s are stored", session.name)
@@ -174,8 +176,8 @@ class SessionLogs:
         return LogShipper(self._destination, session.name, node, session.logs, state, ours_of=ours_of)
 
     def _account(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
-        with self._ledger.lock:
-            logs, counted = self._ledger.node(session, shipper.node).logs, shipper.counters
+        with self._ledgers.lock:
+            logs, counted = self._ledgers.node(session, shipper.node).logs, shipper.counters
             logs.files = counted.files_seen
             logs.bytes_seen = counted.bytes_written
             logs.bytes_stored = counted.bytes_stored

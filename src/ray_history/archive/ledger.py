@@ -1,0 +1,110 @@
+"""The ledger: one node's counters for one session, written by its collector and read by the index and the server.
+
+Invariants:
+* one collector writes `history-ledger/<cluster path>/<session>/<node>.json`, and always replaces the whole object;
+* fields are only ever added, and all have defaults: old readers ignore new fields, new readers miss none;
+* the object doubles as heartbeat: `alive_until` says when the next one is due at the latest.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class EventCounts(msgspec.Struct):
+    """Counters of a session's events."""
+
+    received: int = 0
+    """Accepted from Ray, duplicates included."""
+    stored: int = 0
+    """In the archive."""
+    bytes_stored: int = 0
+    duplicated: int = 0
+    """Sent again by Ray and left out, as far as the collector's memory of recent batches reaches."""
+    quarantined: int = 0
+    """Set aside because no session could be found in them; a batch that is not JSON counts as one."""
+    refused_batches: int = 0
+    """Answered with 503 or 413: Ray keeps these and sends them again, so they are not lost yet."""
+    dropped_by_ray: int | None = None
+    """Dropped by Ray before they reached the collector, from Ray's own metrics; None if those cannot be read."""
+    last_event: str = ""
+    """Timestamp of the newest event."""
+
+
+class LogCounts(msgspec.Struct):
+    """Counters of a session's log files."""
+
+    files: int = 0
+    bytes_seen: int = 0
+    bytes_stored: int = 0
+    bytes_uploaded: int = 0
+    bytes_lost: int = 0
+    left: int = 0
+    """Files that were not yet stored as whole objects when the collector ended."""
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class Ledger(msgspec.Struct):
+    """One node's counters for one session. Fields are encoded in this order."""
+
+    node: str = ""
+    role: str = ""
+    """`head` or `worker`."""
+    hostname: str = ""
+    started: float = 0.0
+    """When this collector first saw the session, Unix seconds."""
+    written: float = 0.0
+    alive_until: float = 0.0
+    """When the next ledger is due at the latest; a session whose ledgers are overdue counts as lost."""
+    ended: str | None = None
+    """`graceful` after a shutdown in which everything was stored."""
+    collector: str = ""
+    """The collector's version."""
+    events: EventCounts = msgspec.field(default_factory=EventCounts)
+    logs: LogCounts = msgspec.field(default_factory=LogCounts)
+
+    @property
+    def is_graceful(self) -> bool:
+        """Whether the collector shut down with everything stored."""
+        return self.ended == "graceful"
+
+
+_DECODER = msgspec.json.Decoder(Ledger)
+
+
+def encode(ledger: Ledger) -> bytes:
+    return msgspec.json.encode(ledger)
+
+
+def decode(body: bytes | str) -> Ledger | None:
+    """The ledger in `body`, or None if that is not a JSON object.
+
+    Unknown fields are ignored; a field with a value of the wrong type keeps its default.
+    """
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        try:
+            return _DECODER.decode(body)
+        except msgspec.ValidationError:
+            value = msgspec.json.decode(body)
+            return _valid_fields(value, Ledger) if isinstance(value, dict) else None
+    return None
+
+
+def _valid_fields(value: dict[str, Any], kind: type[T]) -> T:
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name not in value:
+            continue
+        item = value[field.name]
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            if isinstance(item, dict):
+                fields[field.name] = _valid_fields(item, field.type)
+        else:
+            with suppress(msgspec.ValidationError):
+                fields[field.name] = msgspec.convert(item, field.type)
+    return kind(**fields)

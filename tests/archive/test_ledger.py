@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ray_history.archive.ledger import EventCounts, Ledger, LogCounts, decode, encode
+
+WRITTEN = (
+    b'{"node":"ab12","role":"head","hostname":"ray-head-0","started":1700000000.5,"written":1700000060.0,'
+    b'"alive_until":1700000420.0,"ended":null,"collector":"0.9.0",'
+    b'"events":{"received":12,"stored":10,"bytes_stored":2048,"duplicated":1,"quarantined":1,"refused_batches":3,'
+    b'"dropped_by_ray":null,"last_event":"2026-01-15T10:30:00Z"},'
+    b'"logs":{"files":4,"bytes_seen":100,"bytes_stored":90,"bytes_uploaded":50,"bytes_lost":0,"left":1,'
+    b'"problems":["raylet.out: permission denied"]}}'
+)
+READ = Ledger(
+    "ab12",
+    "head",
+    "ray-head-0",
+    1700000000.5,
+    1700000060.0,
+    1700000420.0,
+    None,
+    "0.9.0",
+    EventCounts(12, 10, 2048, 1, 1, 3, None, "2026-01-15T10:30:00Z"),
+    LogCounts(4, 100, 90, 50, 0, 1, ["raylet.out: permission denied"]),
+)
+
+
+def test_a_ledger_is_encoded_as_released_collectors_encode_it() -> None:
+    assert encode(READ) == WRITTEN
+    assert decode(WRITTEN) == READ
+    assert decode(WRITTEN.decode()) == READ
+
+
+@pytest.mark.parametrize(
+    ("body", "ledger"),
+    [
+        (b"{}", Ledger()),
+        (b'{"ended":"graceful","added_later":{"x":[1]}}', Ledger(ended="graceful")),
+        (b'{"node":"a","started":7,"alive_until":8}', Ledger(node="a", started=7.0, alive_until=8.0)),
+        (b'{"node":"a","ended":7,"alive_until":"soon"}', Ledger(node="a")),
+        (b'{"node":"a","events":{"received":"many","stored":2}}', Ledger(node="a", events=EventCounts(stored=2))),
+        (b'{"node":"a","events":null,"logs":[]}', Ledger(node="a")),
+        (b'{"node":"a","logs":{"files":3,"problems":[1]}}', Ledger(node="a", logs=LogCounts(files=3))),
+        (b"[]", None),
+        (b"null", None),
+        (b"", None),
+        (b"{torn", None),
+        (b'{"node":"\xff"}', None),
+        (b'{"x":' + b"[" * 100_000, None),
+    ],
+)
+def test_decoding_tolerates_what_it_does_not_know(body: bytes, ledger: Ledger | None) -> None:
+    assert decode(body) == ledger
+
+
+@pytest.mark.parametrize(("ended", "graceful"), [("graceful", True), (None, False), ("killed", False)])
+def test_only_a_graceful_end_counts_as_one(ended: str | None, graceful: bool) -> None:
+    assert Ledger(ended=ended).is_graceful is graceful
+
+
+def test_all_fields_have_defaults() -> None:
+    for kind in (Ledger, EventCounts, LogCounts):
+        assert all(not field.required for field in msgspec.structs.fields(kind))
