@@ -23,7 +23,8 @@ from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.read.json_rows import row
-from ray_history.history.read.tables import LAST, Tables, View
+from ray_history.history.read.tables import Tables
+from ray_history.history.read.views import LAST, View
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 

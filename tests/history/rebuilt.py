@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ray_history.history.build.builder import SMALL_TABLES, Builder
+from ray_history.history.build.builder import Builder
 from ray_history.history.build.event_lines import EventLines
 from ray_history.history.build.runs import Counts, Unreadable
 from ray_history.history.engine import Limits
 from ray_history.history.events import in_camel_case
 from ray_history.history.read.json_rows import row
-from ray_history.history.read.tables import LAST, Tables, View
+from ray_history.history.read.tables import Tables
+from ray_history.history.read.views import LAST, View
+from ray_history.history.registry import SMALL_TABLES
 
 Event = dict[str, Any]
 Row = dict[str, Any]

@@ -15,8 +15,9 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.build.runs import Counts
-from ray_history.history.read.tables import LAST, Tables, View
-from ray_history.history.read.views import REASON
+from ray_history.history.read.tables import Tables
+from ray_history.history.read.views import LAST, View
+from ray_history.history.registry import CLUSTER_TERMINATED
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.indexer import Indexer
 from tests.history.rebuilt import Rebuilt, Row, b64
@@ -200,7 +201,7 @@ def test_what_was_open_is_closed_and_nothing_else_is_changed(newest: Rebuilt, en
         assert changed == CLOSING[table]
         for ending in CLOSING[table] & {"end_time_ms", "end_time"}:
             assert after[key][ending] == end // 1_000_000
-        assert table == "placement_groups" or REASON in json.dumps(after[key])
+        assert table == "placement_groups" or CLUSTER_TERMINATED in json.dumps(after[key])
 
 
 # Any moment ----------------------------------------------------------------------------------------------------------

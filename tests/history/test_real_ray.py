@@ -25,7 +25,8 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.history.read.json_rows import row
-from ray_history.history.read.tables import LAST, Tables, View
+from ray_history.history.read.tables import Tables
+from ray_history.history.read.views import LAST, View
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from tests.collector.collector_process import CollectorProcess

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ray_history.history.read.tables import View
-from ray_history.history.read.views import REASON
+from ray_history.history.read.views import View
+from ray_history.history.registry import CLUSTER_TERMINATED
 from tests.history.rebuilt import (
     ACTOR,
     JOB,
@@ -277,14 +277,14 @@ def test_a_death_that_only_polling_saw_counts(built: Built) -> None:
 def test_what_lives_at_the_end_of_the_session_dies_with_it(built: Built) -> None:
     tables = built(node(), node_life("ALIVE", 0), worker(), worker_alive(1), job(), actor(), actor_life(ALIVE))
     end = View(closed_at=ns(60))
-    assert some(tables.row("nodes", end), "state state_message end_time_ms") == ("DEAD", REASON, ms(60))
+    assert some(tables.row("nodes", end), "state state_message end_time_ms") == ("DEAD", CLUSTER_TERMINATED, ms(60))
     assert some(worker_row(tables, WORKER, end), "is_alive exit_type") == (
         False,
         "SYSTEM_ERROR",
     )
     assert some(tables.row("jobs", end), "status message end_time") == (
         "FAILED",
-        f"{REASON} The job was RUNNING.",
+        f"{CLUSTER_TERMINATED} The job was RUNNING.",
         ms(60),
     )
 
@@ -552,7 +552,7 @@ def test_a_submission_last_seen_before_its_driver_finished_is_not_said_to_run_to
     assert some(tables.row("jobs"), "status end_time") == ("RUNNING", None)
     closed = tables.row("jobs", View(closed_at=ns(99)))
     assert some(closed, "status end_time") == ("FAILED", ms(5))
-    assert closed["message"] == f"{REASON} Its driver had finished; nobody saw with what result."
+    assert closed["message"] == f"{CLUSTER_TERMINATED} Its driver had finished, with an unknown result."
 
 
 def test_a_submission_that_never_started_a_driver_is_shown(built: Built) -> None:

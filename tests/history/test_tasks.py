@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ray_history.history.read.tables import View
-from ray_history.history.read.views import REASON
+from ray_history.history.read.views import View
+from ray_history.history.registry import CLUSTER_TERMINATED
 from tests.history.rebuilt import (
     ACTOR,
     JOB,
@@ -454,9 +454,9 @@ def test_what_the_end_of_the_cluster_left_open_is_closed(built: Built) -> None:
     rows = {row["name"]: row for row in tables.rows("tasks", View(closed_at=ns(100)))}
     running, pending, finished = rows["a"], rows["b"], rows["c"]
     assert (running["state"], running["error_type"], running["end_time_ms"]) == ("FAILED", "NODE_DIED", ms(100))
-    assert running["error_message"] == f"{REASON} The task was RUNNING."
+    assert running["error_message"] == f"{CLUSTER_TERMINATED} The task was RUNNING."
     assert (pending["state"], pending["error_type"]) == ("FAILED", "WORKER_DIED")
-    assert pending["error_message"] == f"{REASON} The task was PENDING_NODE_ASSIGNMENT."
+    assert pending["error_message"] == f"{CLUSTER_TERMINATED} The task was PENDING_NODE_ASSIGNMENT."
     assert finished == next(row for row in tables.rows("tasks") if row["name"] == "c")
 
 

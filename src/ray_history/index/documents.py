@@ -23,17 +23,17 @@ from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
+from ray_history.history.registry import LOG_LINES
 
 from .log_heads import read_head, with_heads
 
 _LONGEST_LINE = 8 << 20
 _LONGEST_ANSWER = 48 << 20
-_LOGS = {"log_event": "events/event_*.log*", "export_event": "export_events/event_EXPORT_*.log*"}
 
 
 def is_source_log(name: str) -> bool:
     """Whether a log file is one of those that documents are made of."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LOGS.values())
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in LOG_LINES.values())
 
 
 def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: list[str]) -> None:
@@ -52,7 +52,7 @@ def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: 
         jobs += [
             threads.submit(_lines, logs, log_file, source, problems)
             for log_file in listed
-            for source, pattern in _LOGS.items()
+            for source, pattern in LOG_LINES.items()
             if fnmatch.fnmatchcase(log_file.name, pattern) and log_file.size
         ]
         for job in jobs:

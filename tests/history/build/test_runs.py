@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ray_history.history.read.json_rows import row
-from ray_history.history.read.tables import Tables, View
+from ray_history.history.read.tables import Tables
+from ray_history.history.read.views import View
 from tests.history.rebuilt import (
     ACTOR,
     JOB,

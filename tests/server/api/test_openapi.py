@@ -15,7 +15,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.history.read.json_rows import COLUMNS
+from ray_history.history.registry import TABLES
 from ray_history.server.api.openapi import document
 from ray_history.server.app import HANDLERS
 from tests.server.serving import Served, served
@@ -64,10 +64,10 @@ def test_everything_is_described_with_its_parameters_and_the_shape_of_its_answer
         assert re.search(r"\w \w", methods["get"]["summary"]), path
     for path in ("/api/v0/logs", "/api/v0/logs/{media_type}", "/api/v0/tasks/summarize"):
         assert "timeout" in {each["name"] for each in paths[path]["get"]["parameters"]}
-    for table, columns in COLUMNS.items():
-        row = described["components"]["schemas"][f"row_of_{table}"]
-        assert list(row["properties"]) == [column.name for column in columns]
-        assert row["required"] == [column.name for column in columns if not column.detail]
+    for table in TABLES.values():
+        row = described["components"]["schemas"][f"row_of_{table.name}"]
+        assert list(row["properties"]) == [column.name for column in table.columns]
+        assert row["required"] == [column.name for column in table.columns if not column.detail]
 
 
 def test_every_answer_is_as_described(server: Served, tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from typing import Any, cast
 import duckdb
 
 from ray_history.history.engine import Engine, Limits
+from ray_history.history.registry import SMALL_TABLES
 from ray_history.history.sql import query, query_at, text
 
 from .event_lines import EventLines
 from .runs import Counts, Segments
 
-SMALL_TABLES = ("nodes", "workers", "actors", "jobs", "placement_groups", "runtime_envs", "cluster_events")
-"""In the order in which they can be made: workers, actors and jobs look up their node."""
+_LOOKED_UP = ("nodes", "workers")
+"""Tables that others need: nodes all small ones, workers the tasks. They are made first."""
 
 NOW = 2**63 - 1
 """The moment after everything."""
@@ -230,8 +231,9 @@ class Builder:
 
     def _make_other_tables(self) -> None:
         with self._engine.database.cursor() as cursor:
-            for name in SMALL_TABLES[2:]:
-                self._make_small_table(name, cursor)
+            for name in SMALL_TABLES:
+                if name not in _LOOKED_UP:
+                    self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
         self._run(f"create table {name} as {query_at(name, NOW)}", cursor)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ import duckdb
 import msgspec
 
 from ray_history.history.build.builder import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, observed_tasks
+from ray_history.history.registry import TABLES, TASK_COUNTS_CLOSED_FORM, TASK_LOG
 from ray_history.history.sql import query, query_at, text
 
-from .json_rows import LOG, repeated_secrets, shown_environments
+from .json_rows import repeated_secrets, shown_environments
 from .parquet import in_parquet
 from .prepared import KeptPlans
-from .views import CLOSED
+from .views import LAST, View, closed_rows
 
 _IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
 """Optimizers that take a quarter of the time of asking for one task, and find nothing to improve in our queries: few
@@ -42,9 +42,6 @@ READING_FAILED = (duckdb.Error, UnicodeDecodeError)
 damaged file that are no text, and then cannot be made into an error of its own."""
 
 _MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
-
-_NAMED = ("placement_groups", "runtime_envs")
-"""Tables to which tasks and actors add what no other source tells: `named_<table>.sql`."""
 
 _STATES = (
     "pending_args_avail_ns",
@@ -66,24 +63,6 @@ _SENT = _STATES[_STATES.index("submitted_to_worker_ns") :]
 """From the first of them on a task has a worker."""
 _BEGUN = _STATES[_STATES.index("running_ns") :]
 """From the first of them on that worker has something to tell of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Which state of a session is meant."""
-
-    at: int | None = None
-    closed_at: int | None = None
-
-    @property
-    def end(self) -> int | None:
-        """The end that what is open gets; None if it stays open."""
-        if self.at is not None and self.closed_at is not None and self.at < self.closed_at:
-            return None
-        return self.closed_at
-
-
-LAST = View()
 
 
 def ready_database(memory: int = 512 << 20, threads: int = 2) -> duckdb.DuckDBPyConnection:
@@ -144,13 +123,13 @@ class Tables:
         else:
             self._define_nodes()
             rows = f"({query_at(table, view.at)})"
-        if table in _NAMED:
+        if TABLES[table].has_mentioned_rows:
             rows = f"""(
                 with known as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
                 actor as (from {self.source("actors", View(view.at))})
-                from known union all by name ({query(f"named_{table}")})
+                from known union all by name ({query(f"mentioned_{table}")})
             )"""
-        return _closed(table, rows, view)
+        return closed_rows(TABLES[table].closed_form, rows, view)
 
     def first_tasks(self, some: int, view: View = LAST) -> str | None:
         """SQL: the first rows of tasks, about so many, in the order in which a query without one gives them; None if
@@ -201,11 +180,11 @@ class Tables:
         file = self._directory / "task_counts.parquet"
         if view.at is not None or not file.exists():
             return None
-        return _closed("task_counts", f"read_parquet({text(file)})", view)
+        return closed_rows(TASK_COUNTS_CLOSED_FORM, f"read_parquet({text(file)})", view)
 
     def _tasks(self, observed: str, view: View) -> str:
         listed = f"(from {observed} where is_listed)"
-        return _closed("tasks", listed if view.at is None else _tasks_at(listed, view.at), view)
+        return closed_rows(TABLES["tasks"].closed_form, listed if view.at is None else _tasks_at(listed, view.at), view)
 
     def _define_nodes(self) -> None:
         """What other small tables look up; only when a moment is asked for: it takes as long as all else of opening."""
@@ -283,19 +262,13 @@ class Tables:
                 raise
 
 
-def _closed(table: str, rows: str, view: View) -> str:
-    if view.end is None:
-        return f"(from {rows})"
-    return f"(select {CLOSED[table].format(end=view.end)} from {rows})"
-
-
 def _tasks_at(listed: str, moment: int) -> str:
     """Tasks as they were known at a moment: what came later has not happened yet; what has no time always had."""
     reached = ", ".join(f"case when {name} <= {moment} then {name} end as {name}" for name in _STATES)
     where_it_was = ", ".join(f"case when was_sent then {name} end as {name}" for name in ("node_id", "worker_id"))
     what_it_told = ", ".join(
         f"case when was_begun then {name} end as {name}"
-        for name in ("worker_pid", "component_type", "component_id", "node_ip_address", *LOG)
+        for name in ("worker_pid", "component_type", "component_id", "node_ip_address", *TASK_LOG)
     )
     return f"""(
         select * exclude (was_sent, was_begun, has_no_times) replace (

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.api.nodes import human_bytes
 from ray_history.server.api.polled import polled_answer
 from ray_history.server.api.resources import Amounts, held_resources, resources_of

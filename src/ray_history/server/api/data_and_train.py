@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ray_history.history.read.views import REASON
+from ray_history.history.registry import CLUSTER_TERMINATED
 from ray_history.server.api.jobs import job_rows
 from ray_history.server.api.polled import exported, is_later, polled_answer
 from ray_history.server.http.responses import plain_json
@@ -245,7 +245,7 @@ def _close_runs(request: SessionRequest, runs: Iterable[dict[str, Any]]) -> None
             if is_over and part.get("status") not in _ENDED_RUN:
                 part |= {
                     "status": "ABORTED",
-                    "status_detail": REASON if end is not None else _ABORTED,
+                    "status_detail": CLUSTER_TERMINATED if end is not None else _ABORTED,
                     "end_time_ns": part.get("end_time_ns") or end,
                 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.api.actors import actors_of, polled_details, polled_summaries
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import Amounts, held_resources

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import msgspec
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.api.actors import original_resources
 from ray_history.server.loose_json import amounts_of
 from ray_history.server.sessions.endpoint import SessionRequest

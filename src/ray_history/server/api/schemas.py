@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from ray_history.history.read.json_rows import COLUMNS
+from ray_history.history.registry import TABLES
 from ray_history.index.indexer import Progress
 from ray_history.server.api.listing import LISTINGS
 
@@ -45,8 +45,8 @@ def _listed(result: Schema) -> Schema:
 
 def _row(table: str, *, detail: bool = False) -> Schema:
     """A row of a listing; with `detail` what is otherwise only there if it is asked for."""
-    kinds = {name: _kind(table, name) for name in (column.name for column in COLUMNS[table])}
-    always = [column.name for column in COLUMNS[table] if detail or not column.detail]
+    kinds = {name: _kind(table, name) for name in (column.name for column in TABLES[table].columns)}
+    always = [column.name for column in TABLES[table].columns if detail or not column.detail]
     return {"type": "object", "required": always, "properties": kinds, "additionalProperties": False}
 
 

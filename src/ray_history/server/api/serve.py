@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ray_history.history.read.views import REASON
+from ray_history.history.registry import CLUSTER_TERMINATED
 from ray_history.server.api.polled import is_later, polled_answer
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.http.responses import ApiError, note_value, plain_json
@@ -97,7 +97,7 @@ def _close(details: dict[str, Any]) -> None:
 def _say_unhealthy(part: Any, kind: str) -> bool:
     if not isinstance(part, dict) or part.get("status") in _NEVER_RAN:
         return False
-    said = f"{REASON} The {kind} was {part.get('status')}."
+    said = f"{CLUSTER_TERMINATED} The {kind} was {part.get('status')}."
     part |= {"message": f"{part['message']}\n{said}" if part.get("message") else said, "status": "UNHEALTHY"}
     return True
 

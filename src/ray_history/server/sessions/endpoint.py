@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from ray_history import __version__
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from ray_history.history.read.tables import READING_FAILED, Tables, View
+from ray_history.history.read.tables import READING_FAILED, Tables
+from ray_history.history.read.views import View
 from ray_history.server.http.query_params import boolean, moment
 from ray_history.server.http.ray_proxy import PATIENCE, is_through_ray
 from ray_history.server.http.response_cache import ResponseCache

@@ -27,7 +27,8 @@ from typing import Any
 from ray_history.archive.catalog import Session
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
-from ray_history.history.read.tables import READING_FAILED, Tables, View, ready_database
+from ray_history.history.read.tables import READING_FAILED, Tables, ready_database
+from ray_history.history.read.views import View
 from ray_history.index.cache import Opened
 from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.server.http.responses import ApiError

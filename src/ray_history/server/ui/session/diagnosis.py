@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.http.responses import plain_json
 from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.history.sql import text
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.ui.session.tracebacks import MARK, NOT_COMPUTED, RAISED, Trace, parse_traceback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.tracebacks import parse_traceback

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ray_history.history.read.tables import View
+from ray_history.history.read.views import View
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.headline import clock
