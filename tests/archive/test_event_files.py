@@ -328,7 +328,7 @@ def test_an_array_that_is_all_damage_is_given_up_and_said_so() -> None:
 
 def test_msgspec_says_where_a_value_ends_and_where_it_breaks() -> None:
     """The reader of damaged arrays depends on these positions in msgspec's messages."""
-    from ray_history.archive.event_files.elements import value_end
+    from ray_history.archive.event_files.json_arrays import value_end
 
     assert value_end(memoryview(b'{"a":1} ,{"b"')) == (8, None)
     assert value_end(memoryview(b'{"a":1}')) == (7, None)

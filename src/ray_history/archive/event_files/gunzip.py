@@ -1,33 +1,32 @@
-"""From the stored body of a file to its text, out of damaged gzip too.
+"""Decompresses the body of an event file, damaged gzip included.
 
 Invariants:
 * the first two bytes decide whether the body is gzip;
-* text unpacked before a damaged or cut place comes out, but for the step that meets the damage; nothing after it does;
-* a wrong checksum costs no text, it is only reported;
-* no more text comes out than `Limits.max_bytes`, and no piece of it is longer than `PIECE`.
+* text before a damaged or cut place is returned, except that of the step that meets the damage; nothing after it is;
+* a wrong checksum is only reported and costs no text;
+* at most `Limits.max_bytes` of text are returned, in pieces of at most `PIECE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from isal import igzip_lib, isal_zlib
 
-from .problems import Limits, Report
-from .window import PIECE, Window
+from .window import PIECE, Limits, Report, Window
 
 STEP = 2 * 1024
-"""Compressed bytes per call. A call that meets damage loses its output, so the text lost before a damaged place is
-some 20 kB. isal's igzip unpacks Ray's events at 1.7 GB/s in such steps (2.1 in large ones), zlib at 0.9. Its isal_zlib
-would be no choice: 1.8.0 forgets up to 6 bytes of `unused_data` when a member ends that near to the end of a step."""
+"""Compressed bytes per call. A call that meets damage loses its output, which is some 20 kB of text. isal's igzip_lib
+unpacks Ray's events at 1.7 GB/s in such steps (2.1 in large ones), zlib at 0.9. isal_zlib is not used: in 1.8.0 its
+`unused_data` lacks up to 6 bytes if a member ends that near to the end of a step."""
 LARGE_STEP = 32 * 1024
-"""For who takes a file whole or not at all."""
+"""Compressed bytes per call for a reader that discards a damaged file as a whole."""
 _MAX_HEADER = 128 * 1024
-"""A gzip header with the largest extra field (64 KiB) and generous names."""
+"""Longest gzip header: the largest extra field (64 KiB), and as much for names."""
 
 
 def decompressed(body: Window, report: Report, limits: Limits, step: int = STEP) -> Iterator[bytes]:
-    """The decompressed text in pieces, and no more of it than the limit."""
+    """The decompressed text in pieces, up to the limit."""
     body.fill(2)
     packed = body.held.startswith(b"\x1f\x8b")
     left = limits.max_bytes
@@ -41,8 +40,7 @@ def decompressed(body: Window, report: Report, limits: Limits, step: int = STEP)
 
 
 def _gunzip(body: Window, report: Report, step: int) -> Iterator[bytes]:
-    """The text of all gzip members. Headers and checksums are read here because a decompressor that checks them itself
-    throws away the text it is unhappy with."""
+    """The text of all gzip members."""
     total = members = 0
     while body.fill(1):
         body.fill(_MAX_HEADER)
@@ -51,31 +49,43 @@ def _gunzip(body: Window, report: Report, step: int) -> Iterator[bytes]:
             report.add("gzip", total, f"no gzip header after {members} compressed parts; the rest was not read")
             return
         body.at = begin
-        inflate, checksum, size = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE), 0, 0
-        while not inflate.eof:
-            taken = body.take(step) if inflate.needs_input else b""
-            try:
-                piece = inflate.decompress(taken, PIECE)
-            except igzip_lib.error as error:  # type: ignore[misc]  # isal's stub calls the class an instance
-                report.add("gzip", total, f"damaged; the rest from {step} compressed bytes before it is lost ({error})")
-                return
-            if not taken and not piece and not inflate.eof:
-                report.add("truncated", total, "the compressed data end in the middle")
-                return
-            checksum, size, total = isal_zlib.crc32(piece, checksum), size + len(piece), total + len(piece)
-            yield piece
-        body.give_back(inflate.unused_data)
-        if not body.fill(8):
-            report.add("truncated", total, "the checksum after the compressed data is cut")
+        size = yield from _inflate_member(body, report, step, total)
+        if size is None:
             return
-        if body.take(8) != checksum.to_bytes(4, "little") + (size % 2**32).to_bytes(4, "little"):
-            report.add("gzip", total, f"wrong checksum: damage somewhere in the {size} bytes before")
+        total += size
         members += 1
         body.skip(b"\0")  # padding, which gzip allows
 
 
+def _inflate_member(body: Window, report: Report, step: int, total: int) -> Generator[bytes, None, int | None]:
+    """The text of one member without its header; returns its size, or None if nothing can be read after it."""
+    # Headers and checksums are checked here, as a decompressor that checks them itself withholds the text if they
+    # are wrong.
+    inflate, checksum, size = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE), 0, 0
+    while not inflate.eof:
+        taken = body.take(step) if inflate.needs_input else b""
+        try:
+            piece = inflate.decompress(taken, PIECE)
+        except igzip_lib.error as error:  # type: ignore[misc]  # isal's stub calls the class an instance
+            lost = f"damaged; the rest from {step} compressed bytes before it is lost ({error})"
+            report.add("gzip", total + size, lost)
+            return None
+        if not taken and not piece and not inflate.eof:
+            report.add("truncated", total + size, "the compressed data end in the middle")
+            return None
+        checksum, size = isal_zlib.crc32(piece, checksum), size + len(piece)
+        yield piece
+    body.give_back(inflate.unused_data)
+    if not body.fill(8):
+        report.add("truncated", total + size, "the checksum after the compressed data is cut")
+        return None
+    if body.take(8) != checksum.to_bytes(4, "little") + (size % 2**32).to_bytes(4, "little"):
+        report.add("gzip", total + size, f"wrong checksum: damage somewhere in the {size} bytes before")
+    return size
+
+
 def _after_gzip_header(data: bytes, start: int) -> int | None:
-    """Where the gzip header (RFC 1952) ends that begins at `start`; None when there is none, or not all of it."""
+    """End of the gzip header (RFC 1952) at `start`; None if there is none, or only a part of it."""
     end = start + 10
     if len(data) < end or not data.startswith(b"\x1f\x8b\x08", start):
         return None

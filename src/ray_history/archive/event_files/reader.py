@@ -1,4 +1,4 @@
-"""The events of a file, whatever its format: the content decides, never the name."""
+"""Reads the events of a file, whatever its format."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import codecs
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from .events import OPEN, SPACE
 from .gunzip import LARGE_STEP, decompressed
 from .json_arrays import array_events
-from .json_lines import line_events
-from .problems import DEFAULT, Limits, Problem, Report
-from .window import Window
+from .json_lines import OPEN, SPACE, line_events
+from .window import DEFAULT, Limits, Problem, Report, Window
 
 
 def read_text(
     chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
 ) -> Iterator[bytes]:
-    """The decompressed text of the file in pieces, unchecked: for a reader that checks the events itself, and leaves
-    all of them to `read_events` if there is any problem."""
+    """The decompressed text of the file in pieces.
+
+    For callers that check the events themselves, and read the file again with `read_events` if there is any problem.
+    """
     return decompressed(Window(chunks), Report(file, problems, limits), limits, LARGE_STEP)
 
 
 def read_events(
     chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
 ) -> Iterator[bytes]:
-    """Each event of the file with the body `chunks`; what is wrong with it is added to `problems` while reading."""
+    """The events of the file whose body is `chunks`; problems are added to `problems` while it is read."""
     return chain.from_iterable(read_event_blocks(chunks, file=file, problems=problems, limits=limits))
 
 
 def read_event_blocks(
     chunks: Iterable[bytes], *, file: str, problems: list[Problem], limits: Limits = DEFAULT
 ) -> Iterator[list[bytes]]:
-    """The same events in lists of up to about one block, never empty: less work per event for who reads many."""
+    """The same events in non-empty lists of about one block: less work per event than one by one."""
     report = Report(file, problems, limits)
     text = Window(decompressed(Window(chunks), report, limits))
     if text.fill(3) and text.held.startswith(codecs.BOM_UTF8):
