@@ -1,0 +1,49 @@
+"""Processes that the demo and the tests start, and the ports they get."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ray_history.demo.processes import Process, ProcessFailed, free_ports, port_for_later, port_is_open
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_a_failed_start_shows_the_log(log: Path) -> None:
+    process = Process([sys.executable, "-c", "raise SystemExit('no licence')"], log=log, ready=lambda: False)
+    with pytest.raises(ProcessFailed, match="no licence"):
+        process.start()
+    assert not process.running
+
+
+def test_a_slow_start_ends_at_the_deadline(log: Path) -> None:
+    process = Process(
+        [sys.executable, "-c", "import time; time.sleep(60)"], log=log, ready=lambda: False, start_seconds=0.3
+    )
+    with pytest.raises(ProcessFailed, match=r"not ready after 0\.3 s"):
+        process.start()
+    assert not process.running
+
+
+def test_a_kill_reaches_what_a_shell_spawned(log: Path) -> None:
+    (port,) = free_ports(1)
+    command = ["sh", "-c", f"{sys.executable} -m http.server --bind 127.0.0.1 {port}; true"]
+    with Process(command, log=log, ready=lambda: port_is_open(port)):
+        pass
+    assert not port_is_open(port)
+
+
+def test_a_port_for_later_is_free_and_outside_the_ranges_of_linux_and_ray() -> None:
+    ports = {port_for_later() for _ in range(20)}
+    assert len(ports) > 10
+    assert all(20_000 <= port < 32_768 and not port_is_open(port) for port in ports)
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(20))) == 20
