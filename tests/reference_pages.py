@@ -10,7 +10,7 @@ import click
 
 from ray_history.cli.command import ray_history
 from ray_history.server.api.openapi import document
-from ray_history.server.app import HANDLERS
+from ray_history.server.routes import ROUTES
 
 DOCS = Path(__file__).parent.parent / "docs"
 _VARIABLES = re.compile(r"\s*\[env: ([A-Z0-9_]+(?:, [A-Z0-9_]+)*)(?:; default: (.+?))?\]")
@@ -90,7 +90,7 @@ def api() -> str:
         "| route | answer | parameters |",
         "|---|---|---|",
     ]
-    for path, methods in document(HANDLERS.items(), "/")["paths"].items():
+    for path, methods in document(ROUTES, "/")["paths"].items():
         operation = methods["get"]
         taken = [f"`{each['name']}`" for each in operation["parameters"] if each["in"] == "query"]
         lines.append(f"| `{path}` | {operation['summary']} | {' '.join(taken)} |")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
-from ray_history.server.api.openapi import QUERY
-from ray_history.server.app import HANDLERS
+from ray_history.server.routes import ROUTES
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -120,6 +119,10 @@ def test_a_session_of_another_cluster_is_another_session(server: Served) -> None
     assert answer.status in (400, 404)
 
 
+PATHS = sorted({route.path for route in ROUTES})
+PARAMETERS = sorted({parameter.name for route in ROUTES for parameter in route.parameters})
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_question_gets_an_answer_that_is_no_crash(server: Served, data: st.DataObject) -> None:
@@ -129,7 +132,7 @@ def test_any_question_gets_an_answer_that_is_no_crash(server: Served, data: st.D
             ["", "0", "-1", "1e9", "9" * 40, "null", "*", "**/" * 20, "[", "\x00", "é", "' or 1=1 --", "x" * 3000]
         ),
     )
-    path = data.draw(st.sampled_from(sorted(HANDLERS)))
+    path = data.draw(st.sampled_from(PATHS))
     for part in (
         "media_type",
         "job_or_submission_id",
@@ -141,7 +144,7 @@ def test_any_question_gets_an_answer_that_is_no_crash(server: Served, data: st.D
         "package_name",
     ):
         path = path.replace(f"{{{part}}}", quote(data.draw(words), safe="") or "x")
-    query = data.draw(st.lists(st.tuples(st.sampled_from(sorted(QUERY)), words), max_size=6))
+    query = data.draw(st.lists(st.tuples(st.sampled_from(PARAMETERS), words), max_size=6))
     asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query)
     if "/logs/stream" in path:
         return  # follows for as long as the session goes on

@@ -26,28 +26,25 @@ from starlette.websockets import WebSocket
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
-from ray_history.server.api import actors, cluster_status, jobs, listing, nodes, serve, summaries, timeline
-from ray_history.server.api import data_and_train as libraries
-from ray_history.server.api import events as cluster_events
-from ray_history.server.api import misc as small_answers
+from ray_history.server.api import misc
 from ray_history.server.api.kuberay import Addressing
 from ray_history.server.api.metrics import metrics
 from ray_history.server.api.openapi import document
-from ray_history.server.completeness import status as about
+from ray_history.server.completeness import status
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.middleware import Plumbing
 from ray_history.server.http.response_cache import ResponseCache
 from ray_history.server.http.responses import ApiError, error_response, plain_json
 from ray_history.server.http.shutdown import KEY as ENDING
 from ray_history.server.http.shutdown import shutdown_event
-from ray_history.server.logs import browse as log_folder
-from ray_history.server.logs import routes as logs
 from ray_history.server.logs.job_tail import JobTail
+from ray_history.server.routes import ROUTES
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, refused_by_archive, with_and_without_slash
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.overview import OverviewCache
 from ray_history.server.sessions.prebuild import IndexAhead
+from ray_history.server.sessions.routes import forwarded_paths
 from ray_history.server.ui.assets import PREFIX, static_file
 from ray_history.server.ui.bars.history_bar import dashboard_page
 from ray_history.server.ui.bars.live_bar import live_page
@@ -56,8 +53,6 @@ from ray_history.server.ui.home.page import Front, Home
 from ray_history.server.ui.home.session_list import ArchiveSource, RunningSource, SessionList
 from ray_history.server.ui.opening import OpeningPage
 from ray_history.server.ui.render import Site, page
-from ray_history.server.ui.session import diagnosis as digest
-from ray_history.server.ui.session import download
 from ray_history.server.ui.session.page import session_page
 
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
@@ -68,26 +63,6 @@ logger = logging.getLogger(__name__)
 
 _ANSWERS = 128 << 20
 """Bytes of answers kept per process."""
-
-HANDLERS: dict[str, Handler] = {
-    **summaries.HANDLERS,
-    **timeline.HANDLERS,
-    **listing.HANDLERS,
-    **logs.HANDLERS,
-    **log_folder.HANDLERS,
-    **nodes.HANDLERS,
-    **actors.HANDLERS,
-    **jobs.HANDLERS,
-    **cluster_events.HANDLERS,
-    **cluster_status.HANDLERS,
-    **libraries.HANDLERS,
-    **serve.HANDLERS,
-    **small_answers.HANDLERS,
-    **about.HANDLERS,
-    **digest.HANDLERS,
-    **download.HANDLERS,
-}
-"""Every path of a session's dashboard that is answered from the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +87,11 @@ def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
     catalog = SessionCatalog(sessions.indexer.store)
     shown = live_page(frontends, catalog)
-    heads = Router(live_routes(fleet.heads, frontends, shown, redact=choices.redact)) if fleet.heads else None
+    heads = (
+        Router(live_routes(fleet.heads, frontends, shown, forwarded_paths(ROUTES), redact=choices.redact))
+        if fleet.heads
+        else None
+    )
     live = LiveView(fleet, catalog, sessions, heads, dashboard)
     addressing = Addressing(catalog, live, choices.secure_cookies, choices.base_path)
     below = [*dashboard.routes, *(heads.routes if heads else ())]
@@ -224,18 +203,16 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         return Route(path, endpoint, methods=["GET", "HEAD"])
 
     return [
-        route("/_status", about.Status(sessions)),
+        route("/_status", status.Status(sessions)),
         Route("/openapi.json", _described),
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
             route(path, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
-            for path, handler in with_and_without_slash(HANDLERS.items())
+            for path, handler in with_and_without_slash((route.path, route.handler) for route in ROUTES)
         ),
         route("/", seen(dashboard_page(frontends))),
         route("/_session", seen(session_page(frontends))),
-        route(
-            "/api/{rest:path}", SessionEndpoint(sessions, small_answers.anything_polled, redact, answers, refusal_to)
-        ),
+        route("/api/{rest:path}", SessionEndpoint(sessions, misc.anything_polled, redact, answers, refusal_to)),
         Route("/{name:path}", file),
     ]
 
@@ -259,7 +236,7 @@ async def _alive(_: Request) -> Response:
 
 
 async def _described(request: Request) -> Response:
-    return plain_json(document(HANDLERS.items(), str(request.url.replace(query="")).removesuffix("/openapi.json")))
+    return plain_json(document(ROUTES, str(request.url.replace(query="")).removesuffix("/openapi.json")))
 
 
 async def _with_slash(request: Request) -> Response:

@@ -17,7 +17,7 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
 from ray_history.history.registry import TABLES
 from ray_history.server.api.openapi import document
-from ray_history.server.app import HANDLERS
+from ray_history.server.routes import ROUTES
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -56,9 +56,9 @@ def known(server: Served) -> dict[str, list[str]]:
 
 
 def test_everything_is_described_with_its_parameters_and_the_shape_of_its_answer() -> None:
-    described = document(HANDLERS.items(), "/")
+    described = document(ROUTES, "/")
     paths = described["paths"]
-    assert {path.replace(":path}", "}") for path in HANDLERS} < paths.keys()
+    assert {route.path.replace(":path}", "}") for route in ROUTES} < paths.keys()
     assert {"/_status", "/_session", "/api/authentication_mode"} < paths.keys()
     for path, methods in paths.items():
         assert re.search(r"\w \w", methods["get"]["summary"]), path

@@ -17,7 +17,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
-from ray_history.server.app import HANDLERS
+from ray_history.server.routes import ROUTES
 from tests.history.rebuilt import ACTOR, NODE, Event, actor, actor_life, actor_step, node, node_life
 from tests.history.test_skew import broken, in_snake_case, leaves, one_of_each, put, real_events, with_other_numbers
 from tests.server.serving import Served, served
@@ -92,7 +92,7 @@ def urls(server: Served, base: str) -> Iterator[str]:
     """Every route, with ids that the session has."""
     ids = {"protocol": "gcs", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
     ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file", "name": "raylet.out"}
-    for path in HANDLERS:
+    for path in (route.path for route in ROUTES):
         url = re.sub(r"{(\w+)[^}]*}", lambda part: ids[part[1]], path)
         yield from (url, url + "?raw=1", url + "?at=2026-11-15T20:57:00Z")
     listings = ("tasks", "actors", "nodes", "jobs", "workers", "placement_groups", "runtime_envs", "cluster_events")

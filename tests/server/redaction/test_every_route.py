@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from ray_history.server.api.listing import LISTINGS
-from ray_history.server.app import HANDLERS, AppConfig
+from ray_history.server.app import AppConfig
+from ray_history.server.routes import ROUTES
 from tests.history.rebuilt import ACTOR, JOB, NODE, task_id
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, ran, write_session
@@ -62,7 +63,7 @@ def telling(server: Served, paths: Iterable[str]) -> list[str]:
     return [path for path in paths if SECRET.encode() in server.get(path).body]
 
 
-@pytest.mark.parametrize("route", [*HANDLERS, "/_session", "/_status"])
+@pytest.mark.parametrize("route", [*(route.path for route in ROUTES), "/_session", "/_status"])
 def test_no_route_tells_a_secret(servers: tuple[Served, Served], route: str) -> None:
     usual, showing = servers
     assert telling(usual, paths(route)) == []

@@ -15,11 +15,12 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.archive.layout import endpoint_name
-from ray_history.server.api.listing import without_internal
+from ray_history.server.api.listing import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
 
 _NIL = "f" * 56
 """How Ray prints the node and the worker of an actor that has none."""
@@ -203,4 +204,12 @@ def _pids(gpu: dict[str, Any]) -> set[str]:
     return {str(process.get("pid")) for process in objects_of(gpu.get("processesPids"))}
 
 
-HANDLERS: dict[str, Handler] = {"/logical/actors": list_actors, "/logical/actors/{actor_id}": get_actor}
+routes = [
+    SessionRoute(
+        "/logical/actors",
+        list_actors,
+        parameters=(*VIEW, Parameter("ids", TEXT, "Only these actors, separated by commas."), EXCLUDE_INTERNAL),
+        forwarded=True,
+    ),
+    SessionRoute("/logical/actors/{actor_id}", get_actor, forwarded=True),
+]

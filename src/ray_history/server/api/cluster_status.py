@@ -21,7 +21,8 @@ from ray_history.server.api.polled import polled_answer
 from ray_history.server.api.resources import Amounts, held_resources, resources_of
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import TEXT, Parameter, SessionRoute
 
 _UNKNOWN = " (unavailable in history server)"
 _EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
@@ -173,4 +174,11 @@ def _moment(request: SessionRequest) -> str:
     return datetime.fromtimestamp(moment / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-HANDLERS: dict[str, Handler] = {"/api/cluster_status": cluster_status}
+routes = [
+    SessionRoute(
+        "/api/cluster_status",
+        cluster_status,
+        parameters=[Parameter("format", TEXT, "`1` for plain text.")],
+        forwarded=True,
+    )
+]

@@ -19,7 +19,8 @@ from ray_history.server.api.jobs import job_rows
 from ray_history.server.api.polled import exported, is_later, polled_answer
 from ray_history.server.http.responses import plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
 # Data ----------------------------------------------------------------------------------------------------------------
 
@@ -266,8 +267,8 @@ def _number(value: Any) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-HANDLERS: dict[str, Handler] = {
-    "/api/data/datasets/{job_id}": datasets,
-    "/api/train/v2/runs/v1": train_runs,
-    "/api/train/v2/runs": train_runs_of_v1,
-}
+routes = [
+    SessionRoute("/api/data/datasets/{job_id}", datasets, content=json_of(OBJECT), forwarded=True),
+    SessionRoute("/api/train/v2/runs/v1", train_runs, content=json_of(OBJECT), forwarded=True),
+    SessionRoute("/api/train/v2/runs", train_runs_of_v1, content=json_of(OBJECT), forwarded=True),
+]

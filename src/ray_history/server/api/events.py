@@ -11,7 +11,8 @@ from starlette.responses import Response
 from ray_history.server.api.polled import camel_case_keys, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import JOB_ID, VIEW, SessionRoute
 
 
 def events(request: SessionRequest) -> Response:
@@ -91,4 +92,7 @@ def _had_happened(request: SessionRequest, event: dict[str, Any]) -> bool:
         return True
 
 
-HANDLERS: dict[str, Handler] = {"/events": events, "/api/v0/platform_events": platform_events}
+routes = [
+    SessionRoute("/events", events, parameters=(*VIEW, JOB_ID), forwarded=True),
+    SessionRoute("/api/v0/platform_events", platform_events, forwarded=True),
+]

@@ -8,9 +8,10 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.history.read.json_rows import row
-from ray_history.server.api.listing import without_internal
+from ray_history.server.api.listing import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.http.responses import ApiError, plain_json
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import VIEW, SessionRoute, array_of, component, json_of
 
 
 def list_jobs(request: SessionRequest) -> Response:
@@ -37,7 +38,13 @@ def job_rows(request: SessionRequest, jobs: str, values: list[object] | None = N
     return [msgspec.json.decode(text) for (text,) in rows]
 
 
-HANDLERS: dict[str, Handler] = {
-    "/api/jobs/": list_jobs,
-    "/api/jobs/{job_or_submission_id}": get_job,
-}
+routes = [
+    SessionRoute(
+        "/api/jobs/",
+        list_jobs,
+        parameters=(*VIEW, EXCLUDE_INTERNAL),
+        content=json_of(array_of(component("Job"))),
+        forwarded=True,
+    ),
+    SessionRoute("/api/jobs/{job_or_submission_id}", get_job, content=json_of(component("Job")), forwarded=True),
+]

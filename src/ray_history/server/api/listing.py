@@ -23,8 +23,21 @@ from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import MOST_DIGITS, Filter, boolean, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import LITTLE, MUCH
+from ray_history.server.sessions.routes import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIMEOUT,
+    VIEW,
+    Parameter,
+    SessionRoute,
+    array_of,
+    component,
+    json_of,
+    one_of_texts,
+)
 
 _COUNTS_KEPT = 1000
 _FEW = 100
@@ -392,4 +405,37 @@ def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
     return f" order by {first}{listing.then}"
 
 
-HANDLERS: dict[str, Handler] = {f"/api/v0/{table}": partial(list_rows, table=table) for table in LISTINGS}
+FILTERS = (
+    Parameter("filter_keys", array_of(TEXT), "Columns to filter by, one per filter."),
+    Parameter("filter_predicates", array_of(one_of_texts("=", "!=")), "Comparisons, one per filter."),
+    Parameter("filter_values", array_of(TEXT), "Values to compare with, one per filter."),
+)
+EXCLUDE_DRIVER = Parameter("exclude_driver", FLAG, "Exclude the tasks of drivers.")
+EXCLUDE_INTERNAL = Parameter(
+    "exclude_internal", FLAG, "Exclude what Ray starts itself, such as job supervisors, and what polling causes."
+)
+_PAGING = (
+    Parameter("limit", NUMBER, "Maximum number of rows."),
+    Parameter("offset", NUMBER, "Number of rows to skip."),
+    Parameter("cursor", TEXT, "Page to send: empty for the first, then the `next_cursor` of the page before."),
+    Parameter("detail", FLAG, "Include all columns."),
+    Parameter("sort", TEXT, "Column to sort by."),
+    Parameter("order", one_of_texts("asc", "desc"), "Sort order."),
+    TIMEOUT,
+)
+
+
+def _route(table: str) -> SessionRoute:
+    flags = LISTINGS[table].flags
+    exclusions = [EXCLUDE_DRIVER] if table == "tasks" else []
+    exclusions += [EXCLUDE_INTERNAL] if "is_internal" in flags.split() else []
+    return SessionRoute(
+        f"/api/v0/{table}",
+        partial(list_rows, table=table),
+        parameters=(*VIEW, *_PAGING, *exclusions, *FILTERS),
+        content=json_of(component(f"list_of_{table}")),
+        forwarded=True,
+    )
+
+
+routes = [_route(table) for table in LISTINGS]

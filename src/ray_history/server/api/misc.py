@@ -12,7 +12,19 @@ from ray_history.server.api.polled import polled_answer, polled_data
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.responses import ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.loose_json import object_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import (
+    OBJECT,
+    REFUSED,
+    TEXT,
+    Content,
+    SessionRoute,
+    array_of,
+    component,
+    json_of,
+    listed_schema,
+    object_with,
+)
 
 _NOT_KEPT = "time series are not kept in the history of a session"
 _UNKNOWN_VERSION = "2.49.0+unknown"
@@ -168,36 +180,39 @@ def _healthy(text: str) -> Callable[[SessionRequest], Response]:
     return answer
 
 
-HANDLERS: dict[str, Handler] = {
-    "/api/v0/cluster_metadata": cluster_metadata,
-    "/api/version": version,
-    "/api/ray/version": version,
-    "/timezone": timezone,
-    "/usage_stats_enabled": usage_stats_enabled,
-    "/cluster_id": cluster_id,
-    "/api/profiling_enabled": profiling_enabled,
-    "/api/v0/runtime_env_redaction": runtime_env_redaction,
-    "/api/grafana_health": grafana_health,
-    "/api/prometheus_health": prometheus_health,
-    "/api/prometheus/sd": prometheus_targets,
-    "/api/component_activities": component_activities,
-    "/api/gcs_healthz": _healthy("success"),
-    "/api/local_raylet_healthz": _healthy("success"),
-    "/api/healthz": _healthy("raylet: success\ngcs: success"),
-    "/api/v0/objects": objects,
-    "/api/v0/objects/summarize": objects_summary,
-    "/api/packages/{protocol}/{package_name}": package,
-    **dict.fromkeys(
-        (
-            "/memory_profile",
-            "/task/cpu_profile",
-            "/task/traceback",
-            "/worker/cpu_profile",
-            "/worker/gpu_profile",
-            "/worker/jax_profile",
-            "/worker/memory_profile",
-            "/worker/traceback",
-        ),
-        profile,
-    ),
-}
+_VERSION = object_with({"version": TEXT, "ray_version": {}, "session_name": TEXT})
+_TIMEZONE = object_with({"offset": TEXT, "value": TEXT})
+_HEALTH: Content = {"application/text": {}}
+_PROFILES = (
+    "/memory_profile",
+    "/task/cpu_profile",
+    "/task/traceback",
+    "/worker/cpu_profile",
+    "/worker/gpu_profile",
+    "/worker/jax_profile",
+    "/worker/memory_profile",
+    "/worker/traceback",
+)
+
+routes = [
+    SessionRoute("/api/v0/cluster_metadata", cluster_metadata, forwarded=True),
+    SessionRoute("/api/version", version, content=json_of(_VERSION), forwarded=True),
+    SessionRoute("/api/ray/version", version, content=json_of(_VERSION), forwarded=True),
+    SessionRoute("/timezone", timezone, content=json_of(_TIMEZONE), forwarded=True),
+    SessionRoute("/usage_stats_enabled", usage_stats_enabled, forwarded=True),
+    SessionRoute("/cluster_id", cluster_id, forwarded=True),
+    SessionRoute("/api/profiling_enabled", profiling_enabled),
+    SessionRoute("/api/v0/runtime_env_redaction", runtime_env_redaction),
+    SessionRoute("/api/grafana_health", grafana_health, forwarded=True),
+    SessionRoute("/api/prometheus_health", prometheus_health, forwarded=True),
+    SessionRoute("/api/prometheus/sd", prometheus_targets, content=json_of(array_of(OBJECT))),
+    SessionRoute("/api/component_activities", component_activities, content=json_of(OBJECT), forwarded=True),
+    SessionRoute("/api/gcs_healthz", _healthy("success"), content=_HEALTH, forwarded=True),
+    SessionRoute("/api/local_raylet_healthz", _healthy("success"), content=_HEALTH, forwarded=True),
+    SessionRoute("/api/healthz", _healthy("raylet: success\ngcs: success"), content=_HEALTH, forwarded=True),
+    SessionRoute("/api/v0/objects", objects, content=json_of(listed_schema(array_of(OBJECT))), forwarded=True),
+    SessionRoute("/api/v0/objects/summarize", objects_summary, content=json_of(component("Summary")), forwarded=True),
+    # Never forwarded: packages are code, and profiling attaches to processes.
+    SessionRoute("/api/packages/{protocol}/{package_name}", package, content=REFUSED),
+    *(SessionRoute(path, profile, content=REFUSED) for path in _PROFILES),
+]

@@ -18,7 +18,8 @@ from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import Amounts, held_resources
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
 
 _COLUMNS = (
     "node_id, node_ip, hostname, node_name, is_head_node, state, state_message, instance_id, instance_type_name, "
@@ -239,4 +240,12 @@ def human_bytes(amount: float) -> str:
     return f"{int(amount)}B"
 
 
-HANDLERS: dict[str, Handler] = {"/nodes": list_nodes, "/nodes/{node_id}": get_node}
+routes = [
+    SessionRoute(
+        "/nodes",
+        list_nodes,
+        parameters=(*VIEW, Parameter("view", TEXT, "`summary`, `logs` or `hostNameList`.")),
+        forwarded=True,
+    ),
+    SessionRoute("/nodes/{node_id}", get_node, forwarded=True),
+]

@@ -1,132 +1,147 @@
-"""`openapi.json` of a session: its API, described for programs."""
+"""`openapi.json`: the routes of a session, described for programs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 from ray_history import __version__
-from ray_history.server.api.schemas import COMPONENTS, FLAG, NUMBER, TEXT, Schema, answer, error_response
-from ray_history.server.sessions.endpoint import Handler
+from ray_history.history.registry import TABLES
+from ray_history.index.indexer import Progress
+from ray_history.server.api.listing import LISTINGS
+from ray_history.server.sessions.routes import (
+    FLAG,
+    HTML,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    VIEW,
+    Operation,
+    Parameter,
+    Schema,
+    SessionRoute,
+    array_of,
+    component,
+    enveloped_schema,
+    json_of,
+    listed_schema,
+    object_with,
+)
 
-_MANY: Schema = {"type": "array", "items": TEXT}
+WITHOUT_HANDLER = (
+    Operation(
+        "/",
+        summary="The Ray Dashboard.",
+        parameters=(*VIEW, Parameter("dashboard", TEXT, "Use the dashboard of this Ray version.")),
+        content=HTML,
+    ),
+    Operation("/_session", summary="A page with facts, failures, timeline, jobs and suggested logs.", content=HTML),
+    Operation(
+        "/_status",
+        summary="Whether the session is open, and the progress of opening it; starts opening it.",
+        parameters=(),
+        content=json_of(component("Status")) | {"text/event-stream": {}},
+    ),
+    Operation(
+        "/api/authentication_mode",
+        summary="Whether users sign in with a token; read by the dashboard's dialog.",
+        parameters=(),
+        content=json_of(object_with({"authentication_mode": {"enum": ["disabled", "token"]}})),
+    ),
+    Operation("/openapi.json", summary="This description.", parameters=(), content=json_of(OBJECT)),
+)
+"""Paths that the application answers itself."""
 
-QUERY: dict[str, tuple[Schema, str]] = {
-    "at": (TEXT, "The state at this moment: ISO 8601, or milliseconds since 1970."),
-    "raw": (FLAG, "As last observed, instead of closed at the session's end."),
-    "limit": (NUMBER, "At most so many rows."),
-    "offset": (NUMBER, "Leave out the first so many."),
-    "cursor": (TEXT, "Page by page: empty for the first, then each answer's next_cursor."),
-    "detail": (FLAG, "All columns."),
-    "sort": (TEXT, "By this column."),
-    "order": ({"type": "string", "enum": ["asc", "desc"]}, "Which way."),
-    "exclude_driver": (FLAG, "Without the tasks of drivers."),
-    "exclude_internal": (FLAG, "Without what is Ray's own: job supervisors, what polling causes."),
-    "timeout": (NUMBER, "Taken, as by Ray; nothing here takes that long."),
-    "filter_keys": (_MANY, "Columns to filter by, one for each filter."),
-    "filter_predicates": ({"type": "array", "items": {"type": "string", "enum": ["=", "!="]}}, "One for each filter."),
-    "filter_values": (_MANY, "One for each filter."),
-    "summary_by": ({"type": "string", "enum": ["func_name", "task_name", "lineage"]}, "What to group tasks by."),
-    "job_id": (TEXT, "Of this job only."),
-    "download": (FLAG, "As a file to save."),
-    "view": (TEXT, "summary, logs or hostNameList."),
-    "ids": (TEXT, "Only these, separated by commas."),
-    "format": (TEXT, "1 for text."),
-    "node_id": (TEXT, "On this node."),
-    "node_ip": (TEXT, "On the node with this address."),
-    "glob": (TEXT, "Files whose name matches."),
-    "filename": (TEXT, "This file."),
-    "task_id": (TEXT, "What this task wrote."),
-    "attempt_number": (NUMBER, "Which attempt of the task."),
-    "actor_id": (TEXT, "What this actor wrote."),
-    "pid": (NUMBER, "What this process wrote."),
-    "submission_id": (TEXT, "What the driver of this submitted job wrote."),
-    "suffix": ({"type": "string", "enum": ["out", "err"]}, "Which stream."),
-    "lines": (NUMBER, "The last so many lines; -1 for all."),
-    "filter_ansi_code": (FLAG, "Without terminal colours."),
-    "download_filename": (TEXT, "The name to save it under."),
-    "interval": ({"type": "number"}, "Taken, as by Ray; nothing here asks a node."),
-    "inline": (FLAG, "To be shown, not saved."),
-    "api_type": (TEXT, "Applications that were deployed this way only."),
-    "dashboard": (TEXT, "The pages of this Ray version."),
+
+def _row(table: str, *, detail: bool = False) -> Schema:
+    """A row of a listing; with `detail` every column is required."""
+    types = {column.name: _column_type(table, column.name) for column in TABLES[table].columns}
+    required = [column.name for column in TABLES[table].columns if detail or not column.detail]
+    return {"type": "object", "required": required, "properties": types, "additionalProperties": False}
+
+
+def _column_type(table: str, column: str) -> Schema:
+    """Columns that can be filtered as text, number or flag have that type, or are null."""
+    if column == "runtime_env":  # filtered as text, sent as an object
+        return {}
+    listing = LISTINGS[table]
+    for names, kind in ((listing.text, "string"), (listing.numbers, "integer"), (listing.flags, "boolean")):
+        if column in names.split():
+            return {"type": [kind, "null"]}
+    return {}
+
+
+COMPONENTS: dict[str, Schema] = {
+    "Refusal": object_with(
+        {"result": {"const": False}, "msg": TEXT, "data": object_with({}, result={"type": "null"})},
+    ),
+    "Envelope": enveloped_schema(OBJECT),
+    "Summary": listed_schema(OBJECT),
+    "Job": _row("jobs", detail=True),
+    "Status": object_with(
+        {
+            "session": TEXT,
+            "ready": FLAG,
+            "note": TEXT,
+            **{field.name: TEXT if field.name == "stage" else NUMBER for field in fields(Progress)},
+        },
+        reason=TEXT,
+    ),
+    **{f"row_of_{table}": _row(table) for table in LISTINGS},
+    **{f"list_of_{table}": listed_schema(array_of(component(f"row_of_{table}"))) for table in LISTINGS},
 }
 
-OTHERS = {
-    "/": "The Ray Dashboard.",
-    "/_session": "A page for people: facts, failures, timeline, jobs, logs worth reading.",
-    "/_status": "Whether the session is open, and how far opening has come; begins to open it.",
-    "/api/authentication_mode": "Whether one signs in with a token: the dashboard's dialog asks for it.",
-    "/openapi.json": "This description.",
-}
-"""Paths that are not answered by a handler, and what their answers are."""
 
-_VIEW = "at raw"
-_LISTED = "limit offset cursor detail sort order timeout"
-_FILTERS = "filter_keys filter_predicates filter_values"
-_TAKEN: dict[str, str] = {
-    r"/api/v0/(nodes|workers|placement_groups|runtime_envs|cluster_events)": f"{_VIEW} {_LISTED} {_FILTERS}",
-    r"/api/v0/(actors|jobs)": f"{_VIEW} {_LISTED} exclude_internal {_FILTERS}",
-    r"/api/v0/tasks": f"{_VIEW} {_LISTED} exclude_driver exclude_internal {_FILTERS}",
-    r"/api/v0/tasks/summarize": f"{_VIEW} summary_by timeout exclude_internal {_FILTERS}",
-    r"/api/v0/actors/summarize": f"{_VIEW} timeout exclude_internal {_FILTERS}",
-    r"/api/v0/tasks/timeline": f"{_VIEW} job_id download exclude_internal",
-    r"/logs/.*": "node_id node_ip",
-    r"/api/v0/logs": "node_id node_ip glob timeout",
-    r"/api/v0/logs/.*": "node_id node_ip filename task_id attempt_number actor_id pid submission_id suffix lines "
-    "filter_ansi_code download_filename inline timeout interval",
-    r"/nodes": f"{_VIEW} view",
-    r"/logical/actors": f"{_VIEW} ids exclude_internal",
-    r"/api/jobs/": f"{_VIEW} exclude_internal",
-    r"/events": f"{_VIEW} job_id",
-    r"/api/cluster_status": "format",
-    r"/api/serve/.*": f"{_VIEW} api_type",
-    r"/": f"{_VIEW} dashboard",
-    r"/_status|/api/authentication_mode|/openapi.json": "",
-}
-"""Which paths take which parameters; every other takes none, or the view."""
-
-
-_ALWAYS_REFUSED = r"packages|profile\b|traceback"
-"""What a session that is over has nothing of."""
-_PARTS: dict[str, Schema] = {"media_type": {"type": "string", "enum": ["file", "stream"]}}
-"""Parts of paths that are not any text."""
-
-
-def document(handlers: Iterable[tuple[str, Handler]], below: str) -> dict[str, Any]:
-    """The description of all paths of a session, which stand below that address."""
-    paths = {path.replace(":path}", "}"): _summary(handler) for path, handler in handlers} | OTHERS
+def document(routes: Iterable[SessionRoute], base_url: str) -> dict[str, Any]:
+    """The description of all paths of a session below this URL."""
+    operations = {
+        operation.path.replace(":path}", "}"): operation for operation in chain[Operation](routes, WITHOUT_HANDLER)
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ray History Server", "version": __version__},
-        "servers": [{"url": below}],
-        "paths": {path: {"get": _operation(path, paths[path])} for path in sorted(paths)},
+        "servers": [{"url": base_url}],
+        "paths": {path: {"get": _get(path, operation)} for path, operation in sorted(operations.items())},
         "components": {"schemas": COMPONENTS},
     }
 
 
-def _summary(handler: Handler) -> str:
-    return (getattr(handler, "func", handler).__doc__ or "").strip().split("\n")[0]
-
-
-def _operation(path: str, summary: str) -> dict[str, Any]:
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _PARTS.get(name, TEXT)}
+def _get(path: str, operation: Operation) -> dict[str, Any]:
+    path_parameters = [
+        {"name": name, "in": "path", "required": True, "schema": operation.path_schemas.get(name, TEXT)}
         for name in re.findall(r"{(\w+)", path)
     ]
-    taken = next((names for pattern, names in _TAKEN.items() if re.fullmatch(pattern, path)), _VIEW)
-    for name in taken.split():
-        schema, description = QUERY[name]
-        parameters.append({"name": name, "in": "query", "schema": schema, "description": description})
-    return {"summary": summary, "parameters": parameters, "responses": _responses(path)}
-
-
-def _responses(path: str) -> dict[str, Any]:
-    refused = error_response(path)
-    answered = {"200": {"description": "The answer.", "content": answer(path)}}
+    query_parameters = [
+        {"name": parameter.name, "in": "query", "schema": parameter.schema, "description": parameter.description}
+        for parameter in operation.parameters
+    ]
     return {
-        **({} if re.search(_ALWAYS_REFUSED, path) else answered),
-        "4XX": {"description": "Refused; `msg` says why and what to do.", "content": refused},
-        "501": {"description": "Not part of a finished session's dashboard.", "content": refused},
-        "503": {"description": "The archive does not answer, or too much is asked at once.", "content": refused},
+        "summary": _summary(operation),
+        "parameters": path_parameters + query_parameters,
+        "responses": _responses(operation),
+    }
+
+
+def _summary(operation: Operation) -> str:
+    if operation.summary or not isinstance(operation, SessionRoute):
+        return operation.summary
+    handler = getattr(operation.handler, "func", operation.handler)  # of a `partial`
+    return (handler.__doc__ or "").strip().split("\n")[0]
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    errors: dict[str, Any] = {"application/json": {"schema": component("Refusal")}, "text/html": {}}
+    if operation.refuses_in_plain_text:
+        errors["text/plain"] = {}
+    responses: dict[str, Any] = {}
+    if operation.content:
+        content = {media_type: {"schema": schema} for media_type, schema in operation.content.items()}
+        responses["200"] = {"description": "Success.", "content": content}
+    return responses | {
+        "4XX": {"description": "Refused; `msg` says why and what to do.", "content": errors},
+        "501": {"description": "Not part of a finished session's dashboard.", "content": errors},
+        "503": {"description": "The archive does not answer, or there are too many requests.", "content": errors},
     }

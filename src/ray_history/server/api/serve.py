@@ -16,7 +16,8 @@ from ray_history.server.api.polled import is_later, polled_answer
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.http.responses import ApiError, note_value, plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import OBJECT, TEXT, VIEW, Parameter, SessionRoute, json_of
 
 _NO_SERVE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 _NEVER_RAN = ("NOT_STARTED", "DEPLOY_FAILED")
@@ -130,4 +131,12 @@ class _Lives:
         return self._then.get(str(object_of(told).get("actor_id")), "DEAD") != "DEAD"
 
 
-HANDLERS: dict[str, Handler] = {"/api/serve/applications/": serve_applications}
+routes = [
+    SessionRoute(
+        "/api/serve/applications/",
+        serve_applications,
+        parameters=(*VIEW, Parameter("api_type", TEXT, "Only applications deployed this way.")),
+        content=json_of(OBJECT),
+        forwarded=True,
+    )
+]

@@ -17,6 +17,8 @@ from ray_history.history.sql import text
 from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
 from ray_history.server.api.listing import (
     ALIASES,
+    EXCLUDE_INTERNAL,
+    FILTERS,
     LISTINGS,
     conditions,
     conditions_at_source,
@@ -26,7 +28,8 @@ from ray_history.server.api.listing import (
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, streamed_json
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import TIMEOUT, VIEW, Parameter, SessionRoute, component, json_of, one_of_texts
 
 MOST_IN_A_TREE = 1_200_000
 """Attempts; each takes about 300 bytes of memory until the answer is sent, and 300 bytes of the answer."""
@@ -231,7 +234,27 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-HANDLERS: dict[str, Handler] = {
-    "/api/v0/tasks/summarize": summarize_tasks,
-    "/api/v0/actors/summarize": summarize_actors,
-}
+_SUMMARY = json_of(component("Summary"))
+
+routes = [
+    SessionRoute(
+        "/api/v0/tasks/summarize",
+        summarize_tasks,
+        parameters=(
+            *VIEW,
+            Parameter("summary_by", one_of_texts("func_name", "task_name", "lineage"), "How to group tasks."),
+            TIMEOUT,
+            EXCLUDE_INTERNAL,
+            *FILTERS,
+        ),
+        content=_SUMMARY,
+        forwarded=True,
+    ),
+    SessionRoute(
+        "/api/v0/actors/summarize",
+        summarize_actors,
+        parameters=(*VIEW, TIMEOUT, EXCLUDE_INTERNAL, *FILTERS),
+        content=_SUMMARY,
+        forwarded=True,
+    ),
+]

@@ -16,11 +16,12 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.history.read.json_rows import tells_secret
-from ray_history.server.api.listing import LISTINGS, conditions, without_internal
+from ray_history.server.api.listing import EXCLUDE_INTERNAL, LISTINGS, conditions, without_internal
 from ray_history.server.http.query_params import Filter, boolean
 from ray_history.server.http.responses import JSON, streamed_json
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.routes import FLAG, JOB_ID, OBJECT, VIEW, Parameter, SessionRoute, array_of, json_of
 
 _AT_ONCE = 20_000
 """Events that are made before the first is sent: a slow reader then holds text, not a running query."""
@@ -179,4 +180,12 @@ def _metadata(kind: str, name: str, pid: int, tid: int | None) -> str:
     return msgspec.json.encode(event).decode()
 
 
-HANDLERS: dict[str, Handler] = {"/api/v0/tasks/timeline": timeline}
+routes = [
+    SessionRoute(
+        "/api/v0/tasks/timeline",
+        timeline,
+        parameters=(*VIEW, JOB_ID, Parameter("download", FLAG, "Send as an attachment."), EXCLUDE_INTERNAL),
+        content=json_of(array_of(OBJECT)),
+        forwarded=True,
+    )
+]

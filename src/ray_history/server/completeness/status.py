@@ -19,8 +19,9 @@ from ray_history.history.events import KNOWN_TYPES
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
 from ray_history.server.http.shutdown import until_ending
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, refused_by_archive
+from ray_history.server.sessions.endpoint import SessionRequest, refused_by_archive
 from ray_history.server.sessions.manager import Sessions
+from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
 logger = logging.getLogger(__name__)
 
@@ -125,4 +126,4 @@ def account(request: SessionRequest) -> dict[str, Any]:
     }
 
 
-HANDLERS: dict[str, Handler] = {"/_completeness": completeness}
+routes = [SessionRoute("/_completeness", completeness, content=json_of(OBJECT))]

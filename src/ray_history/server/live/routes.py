@@ -7,7 +7,7 @@ those. Paths that act on the cluster are not passed on (profiling attaches to pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -31,22 +31,6 @@ from ray_history.server.sessions.endpoint import with_and_without_slash
 from .fleet import LIVE, Running
 from .heads import HeadAnswer, HeadClient, HeadUnreachable, Version
 
-_LISTED = (
-    *("actors", "cluster_events", "jobs", "nodes", "objects", "placement_groups", "platform_events", "runtime_envs"),
-    *("tasks", "workers"),
-)
-PASSED: tuple[str, ...] = (
-    *("/nodes", "/nodes/{node_id}", "/events", "/timezone", "/cluster_id", "/usage_stats_enabled"),
-    *("/logical/actors", "/logical/actors/{actor_id}"),
-    *("/api/version", "/api/ray/version", "/api/cluster_status", "/api/component_activities"),
-    *("/api/healthz", "/api/gcs_healthz", "/api/local_raylet_healthz", "/api/grafana_health", "/api/prometheus_health"),
-    *("/api/jobs/", "/api/jobs/{job_or_submission_id}", "/api/jobs/{job_or_submission_id}/logs"),
-    *("/api/data/datasets/{job_id}", "/api/serve/applications/", "/api/train/v2/runs", "/api/train/v2/runs/v1"),
-    *("/api/v0/cluster_metadata", "/api/v0/tasks/timeline", "/api/v0/logs", "/api/v0/logs/file"),
-    *(f"/api/v0/{listed}" for listed in _LISTED),
-    *(f"/api/v0/{listed}/summarize" for listed in ("actors", "objects", "tasks")),
-)
-"""What is passed on to the head, as Ray spells it."""
 FOLLOWED = "/api/v0/logs/stream"
 TAILED = "/api/jobs/{job_or_submission_id}/logs/tail"
 
@@ -63,8 +47,10 @@ def running_of(scope: Scope) -> Running:
     return running
 
 
-def live_routes(heads: HeadClient, frontends: Frontends, show: LivePage, *, redact: bool) -> list[BaseRoute]:
-    """The dashboard of a running cluster."""
+def live_routes(
+    heads: HeadClient, frontends: Frontends, show: LivePage, forwarded: Iterable[str], *, redact: bool
+) -> list[BaseRoute]:
+    """The dashboard of a live cluster; `forwarded` are the paths of the head that requests are passed on to."""
 
     async def page(request: Request) -> Response:
         running = running_of(request.scope)
@@ -87,7 +73,7 @@ def live_routes(heads: HeadClient, frontends: Frontends, show: LivePage, *, reda
     return [
         *(
             _route(path, ProxyRoute(heads, spelled, redact))
-            for path, spelled in with_and_without_slash((p, p) for p in PASSED)
+            for path, spelled in with_and_without_slash((path, path) for path in forwarded)
         ),
         _route(FOLLOWED, ProxyRoute(heads, FOLLOWED, redact, follow=True)),
         WebSocketRoute(TAILED, Tailing(heads)),

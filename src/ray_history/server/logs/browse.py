@@ -14,8 +14,9 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from ray_history.archive.errors import NotFound
 from ray_history.server.http.responses import ApiError
 from ray_history.server.logs.stream import pieces
-from ray_history.server.logs.targets import Target, nodes_meant
-from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, nodes_meant
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.routes import HTML, PLAIN_TEXT, SessionRoute
 
 
 def show_logs(request: SessionRequest) -> Response:
@@ -60,4 +61,7 @@ def _index(request: SessionRequest, folder: str, inside: list[str]) -> Response:
     return HTMLResponse(f"<!doctype html><title>{title}</title><h1>{title}</h1><ul>\n{links}\n</ul>")
 
 
-HANDLERS: dict[str, Handler] = {"/logs/": show_logs, "/logs/{name:path}": show_logs}
+routes = [
+    SessionRoute("/logs/", show_logs, parameters=(NODE_ID, NODE_IP), content=PLAIN_TEXT | HTML),
+    SessionRoute("/logs/{name:path}", show_logs, parameters=(NODE_ID, NODE_IP), content=PLAIN_TEXT | HTML),
+]

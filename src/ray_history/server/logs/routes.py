@@ -19,8 +19,23 @@ from ray_history.server.http.responses import JSON, ApiError
 from ray_history.server.logs.follow import follow
 from ray_history.server.logs.listing import list_logs
 from ray_history.server.logs.stream import pieces, uncoloured
-from ray_history.server.logs.targets import Target, submission_file, target
-from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, submission_file, target
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.routes import (
+    FLAG,
+    NUMBER,
+    OBJECT,
+    PLAIN_TEXT,
+    TEXT,
+    TIMEOUT,
+    Parameter,
+    SessionRoute,
+    array_of,
+    enveloped_schema,
+    json_of,
+    object_with,
+    one_of_texts,
+)
 
 _DEFAULT_LINES = 1000
 
@@ -101,8 +116,45 @@ def _as_json(parts: Iterator[bytes]) -> Iterator[bytes]:
     yield b'"}'
 
 
-HANDLERS: dict[str, Handler] = {
-    "/api/v0/logs": list_logs,
-    "/api/v0/logs/{media_type}": send_log,
-    "/api/jobs/{job_or_submission_id}/logs": job_logs,
-}
+_NODE = (NODE_ID, NODE_IP)
+_FILE = (
+    Parameter("filename", TEXT, "Log file of this name."),
+    Parameter("task_id", TEXT, "Output of this task."),
+    Parameter("attempt_number", NUMBER, "Attempt of the task."),
+    Parameter("actor_id", TEXT, "Output of this actor."),
+    Parameter("pid", NUMBER, "Output of this process."),
+    Parameter("submission_id", TEXT, "Output of the driver of this submitted job."),
+    Parameter("suffix", one_of_texts("out", "err"), "Output stream."),
+    Parameter("lines", NUMBER, "Number of lines from the end; -1 for the whole file."),
+    Parameter("filter_ansi_code", FLAG, "Strip terminal colors."),
+    Parameter("download_filename", TEXT, "File name to save the log under."),
+    Parameter("inline", FLAG, "Show in the browser instead of downloading."),
+    TIMEOUT,
+    Parameter("interval", {"type": "number"}, "Accepted for compatibility with Ray; has no effect."),
+)
+
+routes = [
+    SessionRoute(
+        "/api/v0/logs",
+        list_logs,
+        parameters=(*_NODE, Parameter("glob", TEXT, "Only files whose name matches this pattern."), TIMEOUT),
+        content=json_of(enveloped_schema(object_with({"result": OBJECT | {"additionalProperties": array_of(TEXT)}}))),
+        forwarded=True,
+    ),
+    SessionRoute(
+        "/api/v0/logs/{media_type}",
+        send_log,
+        parameters=(*_NODE, *_FILE),
+        path_schemas={"media_type": one_of_texts("file", "stream")},
+        content=PLAIN_TEXT,
+        forwarded=True,
+        head_path="/api/v0/logs/file",  # live/routes.py passes on `stream`, which never ends by itself
+    ),
+    SessionRoute(
+        "/api/jobs/{job_or_submission_id}/logs",
+        job_logs,
+        content=json_of(object_with({"logs": TEXT})),
+        refuses_in_plain_text=True,
+        forwarded=True,
+    ),
+]

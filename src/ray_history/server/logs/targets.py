@@ -18,6 +18,10 @@ from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.server.http.query_params import integer, one_of
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.routes import TEXT, Parameter
+
+NODE_ID = Parameter("node_id", TEXT, "Node ID.")
+NODE_IP = Parameter("node_ip", TEXT, "Node IP address.")
 
 _WORKER = re.compile(r"(?:.*/)?worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>[0-9]+)\.(?P<suffix>out|err)")
 _ON_THE_NODE = re.compile(r"/.*/session_[^/]+/logs/(?P<name>.+)")

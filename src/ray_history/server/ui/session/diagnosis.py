@@ -13,8 +13,9 @@ from starlette.responses import Response
 
 from ray_history.history.read.views import View
 from ray_history.server.http.responses import plain_json
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session
+from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 from ray_history.server.ui.session.failures import MOST_GROUPS, Group, counted, failure_groups
 from ray_history.server.ui.session.headline import Headline, causes, headline
 from ray_history.server.ui.session.jobs import jobs_of
@@ -201,4 +202,4 @@ def answer(request: SessionRequest) -> Response:
     return plain_json(body)
 
 
-HANDLERS: dict[str, Handler] = {"/_digest": answer}
+routes = [SessionRoute("/_digest", answer, content=json_of(OBJECT))]

@@ -30,7 +30,8 @@ from ray_history.server.completeness.status import account
 from ray_history.server.http.responses import ApiError
 from ray_history.server.redaction import log_lines as log_secrets
 from ray_history.server.redaction.tables import without_secrets
-from ray_history.server.sessions.endpoint import Handler, SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.routes import SessionRoute
 
 logger = logging.getLogger(__name__)
 
@@ -219,4 +220,4 @@ def _readme(request: SessionRequest) -> str:
     return "\n".join(parts) + "\n"
 
 
-HANDLERS: dict[str, Handler] = {"/_download": download}
+routes = [SessionRoute("/_download", download, content={"application/zip": {}})]

@@ -1,0 +1,41 @@
+"""Every route of a session that a handler answers, collected from the modules that declare them."""
+
+from __future__ import annotations
+
+from ray_history.server.api import (
+    actors,
+    cluster_status,
+    data_and_train,
+    events,
+    jobs,
+    listing,
+    misc,
+    nodes,
+    serve,
+    summaries,
+    timeline,
+)
+from ray_history.server.completeness import status
+from ray_history.server.logs import browse
+from ray_history.server.logs import routes as logs
+from ray_history.server.sessions.routes import SessionRoute
+from ray_history.server.ui.session import diagnosis, download
+
+ROUTES: tuple[SessionRoute, ...] = (
+    *summaries.routes,
+    *timeline.routes,
+    *listing.routes,
+    *logs.routes,
+    *browse.routes,
+    *nodes.routes,
+    *actors.routes,
+    *jobs.routes,
+    *events.routes,
+    *cluster_status.routes,
+    *data_and_train.routes,
+    *serve.routes,
+    *misc.routes,
+    *status.routes,
+    *diagnosis.routes,
+    *download.routes,
+)
