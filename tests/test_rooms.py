@@ -1,23 +1,41 @@
-"""The rooms of the architecture: imports go one way only."""
+"""Imports go one way: between the rooms of the package, and between the layers of the server."""
 
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-import ray_history
+import pytest
 
-PACKAGE = Path(ray_history.__file__).parent
+from tests.support.source_tree import PACKAGE, Module, modules
 
 ALLOWED = {
-    "archive": {"archive"},
-    "collector": {"collector", "archive"},
-    "history": {"history"},
-    "index": {"index", "archive", "history"},
-    "kube": {"kube"},
-    "server": {"server", "index", "history", "archive", "kube"},
+    "archive": set[str](),
+    "collector": {"archive"},
+    "history": set[str](),
+    "index": {"archive", "history"},
+    "kube": set[str](),
+    "server": {"archive", "history", "index", "kube"},
+    "inject": set[str](),
+    "demo": set[str](),
+    "cli": {"archive", "collector", "demo", "history", "index", "inject", "kube", "server"},
 }
-"""Which rooms a room may import; `cli` wires all of them together and is in none."""
+"""Which other rooms a room may import. Modules beside the rooms (`log_setup`) import none, and every room may use them."""
+
+LAYERS = (
+    {"formatting", "loose_json"},
+    {"http"},
+    {"redaction"},
+    {"auth"},
+    {"sessions"},
+    {"dashboard"},
+    {"live"},
+    {"completeness"},
+    {"logs"},
+    {"api"},
+    {"ui"},
+    {"app", "process", "settings"},
+)
+"""The parts of the server; each imports only itself and those above it."""
 
 FOREIGN = {
     "archive": {"starlette", "uvicorn", "aiohttp", "duckdb", "ray"},
@@ -28,51 +46,70 @@ FOREIGN = {
 }
 """Libraries whose subject a room must not know."""
 
-
-def imported_modules(path: Path) -> set[str]:
-    parts = ("ray_history", *path.relative_to(PACKAGE).with_suffix("").parts)
-    package = parts if path.name == "__init__.py" else parts[:-1]
-    package = package[:-1] if path.name == "__init__.py" else package
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            module = ".".join([*base, *((node.module or "").split(".") if node.module else [])])
-            found.add(module)
-            found.update(f"{module}.{alias.name}" for alias in node.names)
-    return found
+TREE = modules()
 
 
-def rooms() -> list[str]:
-    return [room for room in ALLOWED if (PACKAGE / room).is_dir()]
+def of_room(room: str) -> list[Module]:
+    return [module for module in TREE if module.name.split(".")[1:2] == [room]]
 
 
-def test_rooms_import_only_along_the_arrows() -> None:
+def imported(module: Module) -> set[str]:
+    """The full names of the modules, and of what is taken from them, type-checking imports included."""
+    return {f"{base}.{name}" if name else base for base, name in module.imports()}
+
+
+def imported_below(module: Module, package: str) -> set[str]:
+    """The first part below `package` of each import from it."""
+    inside = (name.removeprefix(package + ".") for name in imported(module) if name.startswith(package + "."))
+    return {name.partition(".")[0] for name in inside}
+
+
+def test_every_folder_of_the_package_is_a_room() -> None:
+    assert {path.parent.name for path in PACKAGE.glob("*/*.py")} == ALLOWED.keys()
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_rooms_import_only_along_the_arrows(room: str) -> None:
+    rooms = ALLOWED.keys() - ALLOWED[room] - {room}
+    assert [f"{m.name} imports {r}" for m in of_room(room) for r in imported_below(m, "ray_history") & rooms] == []
+
+
+def test_modules_beside_the_rooms_import_no_room() -> None:
+    beside = [module for module in TREE if module.path.parent == PACKAGE and module.path.stem != "__main__"]
+    assert [module.name for module in beside if imported_below(module, "ray_history") & ALLOWED.keys()] == []
+
+
+def test_every_part_of_the_server_is_in_a_layer() -> None:
+    parts = {module.name.split(".")[2] for module in of_room("server") if module.name != "ray_history.server"}
+    assert parts == set[str]().union(*LAYERS) & parts
+    assert sum(map(len, LAYERS)) == len(set[str]().union(*LAYERS))
+
+
+def test_layers_of_the_server_import_only_those_above() -> None:
+    level = {part: number for number, layer in enumerate(LAYERS) for part in layer}
     wrong = [
-        f"{path.relative_to(PACKAGE)} imports {module}"
-        for room in rooms()
-        for path in (PACKAGE / room).rglob("*.py")
-        for module in imported_modules(path)
-        if module.startswith("ray_history.")
-        and (other := module.split(".")[1]) != "__version__"
-        and (other == "cli" or (other in ALLOWED and other not in ALLOWED[room]))
+        f"{module.name} imports {other}"
+        for module in of_room("server")
+        if module.name != "ray_history.server"
+        for other in imported_below(module, "ray_history.server")
+        if level[other] > level[module.name.split(".")[2]]
     ]
     assert wrong == []
 
 
-def test_rooms_do_not_know_foreign_subjects() -> None:
+@pytest.mark.parametrize("room", FOREIGN)
+def test_rooms_do_not_know_foreign_subjects(room: str) -> None:
     wrong = [
-        f"{path.relative_to(PACKAGE)} imports {module}"
-        for room in rooms()
-        for path in (PACKAGE / room).rglob("*.py")
-        for module in imported_modules(path)
-        if module.split(".")[0] in FOREIGN.get(room, set())
+        f"{module.name} imports {name}"
+        for module in of_room(room)
+        for name in imported(module)
+        if name.partition(".")[0] in FOREIGN[room]
     ]
     assert wrong == []
 
 
-def test_the_check_sees_relative_imports() -> None:
-    assert "ray_history.archive.errors" in imported_modules(PACKAGE / "archive" / "stores" / "interface.py")
-    assert "ray_history.archive.settings" in imported_modules(PACKAGE / "archive" / "stores" / "__init__.py")
+def test_relative_imports_and_those_for_type_checking_are_seen() -> None:
+    source = "from typing import TYPE_CHECKING\nfrom ..errors import X\nif TYPE_CHECKING:\n    from . import cloud\n"
+    module = Module(PACKAGE / "archive" / "stores" / "example.py")
+    module.__dict__["tree"] = ast.parse(source)
+    assert {"ray_history.archive.errors.X", "ray_history.archive.stores.cloud"} <= imported(module)
