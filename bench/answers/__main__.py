@@ -1,0 +1,165 @@
+"""Compare what the servers of two source trees answer.
+
+    python -m bench.answers BEFORE AFTER
+
+Each is a git revision or a directory with `src/`. Both servers read the same archive: the captured session in every
+layout and state, and generated sessions. Every route is requested, with good and bad parameters, from both at the same
+time. A difference that lasts is printed as a diff; equal diffs are printed once, with the number of requests that have
+them. The exit code is 1 if there was any difference, and 0 if there was none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.answers import archive
+from bench.answers.archive import Target
+from bench.answers.differences import Difference, difference, shortened
+from bench.answers.questions import PAGE, Question, of_session, of_site
+from bench.answers.servers import Answer, Server, both, source_tree
+
+AT_ONCE = 3
+ATTEMPTS = 4
+"""A page that shows an age changes each second: a difference counts if it is there every time."""
+PAUSE = 0.7
+KINDS = ("status", "headers", "data", "markup", "binary", "text")
+TOKENS = {"ada": "ada-has-this-long-token", "bob": "bob-has-another-long-token", "nobody": "nobody-has-this-token"}
+RULES = [
+    {"name": "ada", "token": TOKENS["ada"], "namespaces": ["*"]},
+    {"name": "bob", "token": TOKENS["bob"], "namespaces": ["team-*", "states/ended"]},
+]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to start the server, and with which headers it is asked for which sessions."""
+
+    name: str
+    options: Sequence[str]
+    targets: Sequence[Target]
+    headers: Sequence[dict[str, str]] = ({},)
+    """The first are of somebody who may see all sessions."""
+    base_path: str = ""
+
+
+def ways(targets: Sequence[Target], folder: Path) -> list[Way]:
+    """As most run it, with tokens, and with secrets shown below a base path."""
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps(RULES))
+    rules.chmod(0o600)
+    thorough = [target for target in targets if target.thorough]
+    by_token = [*({"Authorization": f"Bearer {token}"} for token in TOKENS.values()), {}]
+    return [
+        Way("default", (), targets),
+        Way("tokens", ("--auth", "token", "--auth-tokens-file", str(rules)), [thorough[0].briefly()], by_token),
+        Way("base path", ("--show-secrets", "--base-path", "/ray"), [thorough[0].briefly()], base_path="/ray"),
+    ]
+
+
+class Comparison:
+    """Requests from both servers, and the differences found."""
+
+    def __init__(self, servers: Sequence[Server], pattern: str) -> None:
+        self._servers = servers
+        self._pattern = pattern
+        self._pool = ThreadPoolExecutor(2 * AT_ONCE)
+        self.asked: Counter[int] = Counter()
+        self.found: dict[Question, Difference] = {}
+
+    def compare(self, asked: Iterable[Question]) -> None:
+        """Send all requests; those answered differently are sent again before they count."""
+        suspects = [question for question in dict.fromkeys(asked) if self._pattern in str(question)]
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE)
+            with ThreadPoolExecutor(AT_ONCE if not attempt else 1) as threads:
+                results = dict(zip(suspects, threads.map(self._difference, suspects), strict=True))
+            suspects = [question for question, found in results.items() if found]
+            if not suspects:
+                return
+        self.found |= {question: found for question, found in results.items() if found}
+
+    def _difference(self, question: Question) -> Difference | None:
+        before, after = self._pool.map(lambda server: self._answer(server, question), self._servers)
+        self.asked[before.status] += 1
+        return difference(question.path.partition("?")[0], before, after)
+
+    def _answer(self, server: Server, question: Question) -> Answer:
+        return server.request(question.method, question.path, question.headers)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("python -m bench.answers", description="Compare the answers of two versions.")
+    parser.add_argument("before", help="git revision, or directory with src/")
+    parser.add_argument("after", help="git revision, or directory with src/")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only requests whose line contains this text")
+    parser.add_argument("--way", default="", metavar="TEXT", help="only this way to start the server")
+    parser.add_argument("--lines", type=int, default=30, help="lines printed of each diff (default: 30)")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="ray-history-answers-") as temporary:
+        folder = Path(temporary)
+        trees = [source_tree(tree, folder / name) for tree, name in ((options.before, "a"), (options.after, "b"))]
+        targets = archive.write(folder / "archive")
+        found: dict[Question, Difference] = {}
+        for way in ways(targets, folder):
+            if options.way in way.name:
+                found |= _compare_way(way, trees, folder, options.only)
+    _print(found, options.lines)
+    return 1 if found else 0
+
+
+def _compare_way(way: Way, trees: Sequence[Path], folder: Path, only: str) -> dict[Question, Difference]:
+    begin = time.monotonic()
+    with both(trees, folder / "archive", folder / way.name.replace(" ", "-"), way.options) as started:
+        servers = [replace(server, base_path=way.base_path, headers=way.headers[0]) for server in started]
+        asked = [question for target in _opened(servers, way.targets) for question in of_session(servers[0], target)]
+        comparison = Comparison(servers, only)
+        for headers in way.headers:
+            comparison.compare(
+                replace(question, headers=headers | question.headers) for question in [*of_site(), *asked]
+            )
+    statuses = ", ".join(f"{count:,} answers of {status}" for status, count in sorted(comparison.asked.items()))
+    print(f"{way.name}: {statuses}; {time.monotonic() - begin:.0f} s", flush=True)
+    return comparison.found
+
+
+def _opened(servers: Sequence[Server], targets: Sequence[Target]) -> Sequence[Target]:
+    """Open the sessions on both servers, and wait until the lists of sessions show the same of them."""
+    for server in servers:
+        for target in targets:
+            server.request("GET", f"{target.path}/api/v0/jobs")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        pages = [server.request("GET", "/", PAGE) for server in servers]
+        if not difference("/", *pages):
+            break
+        time.sleep(PAUSE)
+    return targets
+
+
+def _print(found: dict[Question, Difference], most: int) -> None:
+    """Equal diffs once, those of data first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Question]] = defaultdict(list)
+    for question, different in found.items():
+        groups[different.kind, different.changes].append(question)
+    for (kind, _), asked in sorted(groups.items(), key=lambda item: (KINDS.index(item[0][0]), -len(item[1]))):
+        print(f"\n== {kind}: {asked[0]}" + (f" and {len(asked) - 1} more" if len(asked) > 1 else ""))
+        for question in asked[1:4]:
+            print(f"   {question}")
+        print("\n".join(shortened(found[asked[0]].lines, most)))
+    counts = Counter(different.kind for different in found.values())
+    total = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"\n{len(found)} requests are answered differently" + (f": {total}" if total else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

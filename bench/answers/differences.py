@@ -1,0 +1,154 @@
+"""Answers as lines that can be compared: what may differ between two runs of the same program is left out."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.answers.servers import Answer
+
+UNSTABLE_HEADERS = {"date", "server", "x-request-id", "content-length", "transfer-encoding", "connection", "etag"}
+ASSET = re.compile(r"(_pages/[\w-]+)\.[0-9a-f]{12}\.")
+TAG = re.compile(r"<[^>]*>")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two answers to one question differ."""
+
+    kind: str
+    """`status`, `headers`, `data` (JSON values), `markup` (HTML tags), `binary`, or `text`: sentences only."""
+    lines: tuple[str, ...]
+    """A unified diff."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The diff without its context: equal for answers that differ in the same way."""
+        return tuple(line for line in self.lines if line[0] in "+-")
+
+
+def difference(path: str, before: Answer, after: Answer) -> Difference | None:
+    """How the answers differ, or None."""
+    if before.status != after.status:
+        lines = [f"-{before.status} {_start(before)}", f"+{after.status} {_start(after)}"]
+        return Difference("status", tuple(lines))
+    if _headers(before) != _headers(after):
+        return Difference("headers", _diff(_headers(before), _headers(after)))
+    bodies = [_unpacked(answer) for answer in (before, after)]
+    if bodies[0] == bodies[1]:
+        return None
+    kind, *lines = _as_lines(path, before.header("content-type"), *bodies)
+    return Difference(kind, _diff(*lines)) if lines[0] != lines[1] else None
+
+
+def _start(answer: Answer) -> str:
+    return _unpacked(answer)[:300].decode(errors="replace")
+
+
+def _headers(answer: Answer) -> list[str]:
+    """Sorted, with the digest of an entity tag left out: it may depend on the version."""
+    lines = [f"{name}: {value}" for name, value in answer.headers if name not in UNSTABLE_HEADERS]
+    return sorted([*_undigested(lines), *(["etag: …"] if answer.header("etag") else [])])
+
+
+def _undigested(texts: Iterable[str]) -> list[str]:
+    """Addresses of static files without the digest of their content."""
+    return [ASSET.sub(r"\1.", text) for text in texts]
+
+
+def _unpacked(answer: Answer) -> bytes:
+    return gzip.decompress(answer.body) if answer.header("content-encoding") == "gzip" else answer.body
+
+
+def _as_lines(path: str, kind: str, before: bytes, after: bytes) -> tuple[str, list[str], list[str]]:
+    """The kind of difference that there can be, and both bodies as lines."""
+    if path.endswith("/metrics"):
+        return "data", *(_both(_metric_names, before, after))
+    if kind.startswith("application/json"):
+        return _json_lines(path, before, after)
+    if kind.startswith("text/html"):
+        same_markup = _markup(before) == _markup(after)
+        return "text" if same_markup else "markup", *_both(_html_lines, before, after)
+    if kind.startswith("application/zip"):
+        return "binary", *_both(_zip_lines, before, after)
+    if kind.startswith("text/"):
+        return "text", *_both(lambda body: body.decode(errors="replace").splitlines(), before, after)
+    return "binary", [f"{len(before)} bytes: {before[:200]!r}"], [f"{len(after)} bytes: {after[:200]!r}"]
+
+
+def _both(convert: Callable[[bytes], list[str]], before: bytes, after: bytes) -> tuple[list[str], list[str]]:
+    return convert(before), convert(after)
+
+
+def _json_lines(path: str, before: bytes, after: bytes) -> tuple[str, list[str], list[str]]:
+    try:
+        values = [json.loads(body) for body in (before, after)]
+    except ValueError:
+        return "data", *_both(lambda body: body.decode(errors="replace").splitlines(), before, after)
+    if "/tasks/timeline" in path and all(isinstance(value, list) for value in values):
+        for value in values:  # spans have no order of their own
+            value.sort(key=lambda span: json.dumps(span, sort_keys=True))
+    kind = "text" if _without_sentences(values[0]) == _without_sentences(values[1]) else "data"
+    first, second = (json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).splitlines() for value in values)
+    return kind, first, second
+
+
+def _without_sentences(value: Any) -> Any:
+    """The value with every text of several words replaced, so that only the rest is compared."""
+    if isinstance(value, dict):
+        return {name: _without_sentences(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_without_sentences(part) for part in value]
+    return "…" if isinstance(value, str) and " " in value else value
+
+
+def _markup(body: bytes) -> list[str]:
+    """The tags, without texts in their attributes."""
+    (text,) = _undigested([body.decode(errors="replace")])
+    return [re.sub(r'"[^"]* [^"]*"', '""', tag) for tag in TAG.findall(text)]
+
+
+def _html_lines(body: bytes) -> list[str]:
+    """One line for each tag or text between tags."""
+    (text,) = _undigested([body.decode(errors="replace")])
+    parts = (" ".join(part.split()) for part in re.split(r"(<[^>]*>)", text))
+    return [part for part in parts if part]
+
+
+def _metric_names(body: bytes) -> list[str]:
+    """Names, labels, types and help texts: values depend on the moment."""
+    return sorted(
+        line if line.startswith("#") else line.rpartition(" ")[0] for line in body.decode(errors="replace").splitlines()
+    )
+
+
+def _zip_lines(body: bytes) -> list[str]:
+    """Names and sizes, and the texts that we write; tables are compared by the routes that show them."""
+    with zipfile.ZipFile(io.BytesIO(body)) as packed:
+        lines = sorted(
+            f"{file.filename} {'' if file.filename.endswith('.parquet') else file.file_size}"
+            for file in packed.infolist()
+        )
+        for name in packed.namelist():
+            if name.endswith(("README.txt", ".json")):
+                lines += [name, *packed.read(name).decode(errors="replace").splitlines()]
+    return lines
+
+
+def _diff(before: list[str], after: list[str]) -> tuple[str, ...]:
+    lines = difflib.unified_diff(before, after, n=2, lineterm="")
+    return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def shortened(lines: tuple[str, ...], most: int, width: int = 240) -> Iterator[str]:
+    for line in lines[:most]:
+        yield line if len(line) <= width else line[:width] + "…"
+    if len(lines) > most:
+        yield f"… {len(lines) - most} more lines"
