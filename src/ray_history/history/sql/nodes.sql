@@ -81,7 +81,13 @@ select
     definition.instance_id,
     definition.instance_type_name,
     life.reason as death_reason,
-    coalesce(life.sub_state = 'DRAINING', false) as is_draining
+    coalesce(life.sub_state = 'DRAINING', false) as is_draining,
+    -- Drained or terminated on purpose, which is no failure. Without events about nodes only the polled message says so.
+    coalesce(
+        life.reason in ('EXPECTED_TERMINATION', 'AUTOSCALER_DRAIN_IDLE'),
+        polled.is_dead and regexp_matches(polled.state_message, '^(Expected termination|Terminated due to idle)'),
+        false
+    ) as planned_departure
 from definition
 full join life using (node_id)
 full join polled using (node_id)

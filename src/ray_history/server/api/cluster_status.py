@@ -25,7 +25,6 @@ from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.routes import TEXT, Parameter, SessionRoute
 
 _UNKNOWN = " (unavailable in history server)"
-_EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
 _MOST_FAILURES = 20
 _WAITING = "'PENDING_ARGS_AVAIL', 'PENDING_NODE_ASSIGNMENT', 'PENDING_OBJ_STORE_MEM_AVAIL', 'PENDING_ARGS_FETCH'"
 
@@ -56,13 +55,13 @@ def status_text(request: SessionRequest) -> str:
     total: Amounts = defaultdict(float)
     failures = []
     nodes = request.tables.source("nodes", observed)
-    for node_id, state, resources, labels, ip, instance_id, reason in request.tables.rows(
-        f"select node_id, state, resources_total, labels, node_ip, instance_id, death_reason from {nodes} "
+    for node_id, state, resources, labels, ip, instance_id, is_planned in request.tables.rows(
+        f"select node_id, state, resources_total, labels, node_ip, instance_id, planned_departure from {nodes} "
         "order by end_ns desc nulls last, node_id"
     ):
         group = str(object_of(msgspec.json.decode(labels)).get("ray.io/node-group") or f"node_{node_id}")
         if state == "DEAD":
-            if reason not in _EXPECTED_DEATHS:
+            if not is_planned:
                 place = f"instance_id: {instance_id}" if instance_id else f"ip: {ip}"
                 failures.append(f" {group}: NodeTerminated ({place})")
             continue

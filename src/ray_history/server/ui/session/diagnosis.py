@@ -19,7 +19,6 @@ from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 from ray_history.server.ui.session.failures import MOST_GROUPS, Group, counted, failure_groups
 from ray_history.server.ui.session.headline import Headline, causes, headline
 from ray_history.server.ui.session.jobs import jobs_of
-from ray_history.server.ui.session.timeline_chart import LEFT_AS_PLANNED
 from ray_history.server.ui.session.tracebacks import parse_traceback
 
 MOST_ACTORS = 50
@@ -178,8 +177,7 @@ def _nodes(request: SessionRequest) -> list[LostNode]:
     rows = request.tables.rows(
         f"""
         select node_id, coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), end_ns,
-            coalesce(death_reason in {LEFT_AS_PLANNED!r}, starts_with(state_message, 'Expected termination'), false),
-            coalesce(state_message, '')
+            planned_departure, coalesce(state_message, '')
         from {request.tables.source("nodes", View(request.view.at))}
         where state = 'DEAD'
         order by end_ns nulls last, node_id

@@ -24,8 +24,6 @@ _STEPS = [
     *(_SECOND * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
     *(3600 * _SECOND * h for h in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 30 * 24, 90 * 24, 365 * 24)),
 ]
-LEFT_AS_PLANNED = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
-"""Why nodes go where nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +163,7 @@ def _nodes(request: SessionRequest, start: int, end: int) -> tuple[list[Lane], i
         f"""
         select coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), node_id, is_head_node, start_ns,
             case when state = 'DEAD' then end_ns end,
-            state = 'DEAD' and coalesce(death_reason not in {LEFT_AS_PLANNED!r}, true),
-            coalesce(state_message, '')
+            state = 'DEAD' and not planned_departure, coalesce(state_message, '')
         from {request.tables.source("nodes", View(request.view.at))}
         order by is_head_node desc, start_ns nulls last, node_id
         """
