@@ -23,7 +23,7 @@ from tests.collector.collector_process import CollectorProcess
 from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 JOB = """
 import ray, sys, time

@@ -46,7 +46,7 @@ from tests.history.living import (
 )
 from tests.support.ray_cluster import RayCluster, plain_environment
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 POLL_SECONDS = 2
 STATUSES = {"tasks": "SUCCEEDED", "actors": "SUCCEEDED", "fails": "FAILED", "stopped": "STOPPED", "lives": "RUNNING"}

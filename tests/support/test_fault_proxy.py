@@ -70,7 +70,7 @@ def test_a_hanging_proxy_runs_into_the_timeout_of_the_client(
     proxy: FaultProxy, client: Callable[..., GCSStore]
 ) -> None:
     proxy.hang()
-    with pytest.raises(GenericError, match="timed out|timeout"):
+    with pytest.raises(GenericError, match=r"timed out|timeout"):
         keys(client(client_options=IMPATIENT))
     proxy.pass_through()
     assert keys(client()) == ["there"]

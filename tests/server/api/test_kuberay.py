@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -154,27 +153,3 @@ def test_an_unknown_api_path_is_not_a_404_which_rays_proxy_would_answer_itself(s
 
 def test_health_needs_no_session(server: Served) -> None:
     assert [server.get(path).body for path in ("/livez", "/readz", "/healthz")] == [b"ok"] * 3
-
-
-def test_frontends_are_chosen_by_the_nearest_version(tmp_path: Path) -> None:
-    from ray_history.server.dashboard.builds import Frontends
-
-    for version in ("2.49.0", "2.55.1", "2.58.0"):
-        (tmp_path / version).mkdir()
-        (tmp_path / version / "index.html").write_text(version)
-    found = Frontends([tmp_path])
-    del found.builds[found.versions[0]]  # the installed one, which is newer
-    assert found.versions == ["2.58.0", "2.55.1", "2.49.0"]
-
-    def chosen(version: str | None) -> str:
-        build = found.nearest(version)
-        assert build is not None
-        return build.version
-
-    assert [chosen(version) for version in ("2.55.1", "2.50.0", "2.60.0", "2.40.0", None)] == [
-        "2.55.1",
-        "2.55.1",
-        "2.58.0",
-        "2.49.0",
-        "2.58.0",
-    ]

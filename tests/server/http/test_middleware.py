@@ -17,7 +17,6 @@ from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.server.api.metrics import metrics
 from ray_history.server.app import AppConfig
-from ray_history.server.http.compression import coding
 from ray_history.server.http.middleware import Plumbing
 from ray_history.server.live import Fleet
 from tests.server.serving import Served, served
@@ -50,34 +49,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def server(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(store, tmp_path_factory.mktemp("http") / "cache") as running:
         yield running
-
-
-@pytest.mark.parametrize(
-    ("accepted", "chosen"),
-    [
-        ("", ""),
-        ("identity", ""),
-        ("br", ""),
-        ("gzip", "gzip"),
-        ("zstd", "zstd"),
-        (BROWSER, "gzip"),
-        ("zstd, gzip", "gzip"),
-        ("GZIP;Q=0.5", "gzip"),
-        ("gzip;q=0.5, zstd;q=0.8", "zstd"),
-        ("gzip;q=0.8, zstd;q=0.5", "gzip"),
-        ("gzip;q=0", ""),
-        ("gzip;q=0.000, zstd", "zstd"),
-        ("gzip;q=0, *", "zstd"),
-        ("*", "gzip"),
-        ("*;q=0", ""),
-        ("identity, gzip;q=0.5", ""),
-        ("identity;q=0.5, gzip;q=0.5", "gzip"),
-        ("gzip;q=often, zstd", "zstd"),
-        (", ;, gzip ; q=1 ,", "gzip"),
-    ],
-)
-def test_of_what_a_client_takes_the_best_is_chosen_and_gzip_before_zstd(accepted: str, chosen: str) -> None:
-    assert coding(accepted) == chosen
 
 
 def test_answers_are_compressed_as_the_client_takes_them(server: Served) -> None:

@@ -1,0 +1,110 @@
+"""The cache of finished answers: what it takes, what it evicts, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from ray_history.server.http.response_cache import ResponseCache
+
+
+def body_of(cache: ResponseCache, tag: str) -> bytes | None:
+    found = cache.get(tag)
+    return None if found is None else bytes(found.body)
+
+
+def read(response: StreamingResponse, pieces: int | None = None) -> list[bytes]:
+    """As many pieces as a client reads before it leaves; all by default."""
+
+    async def collected() -> list[bytes]:
+        found: list[bytes] = []
+        iterator: AsyncIterator[bytes] = response.body_iterator  # type: ignore[assignment]
+        async for piece in iterator:
+            found.append(piece)
+            if len(found) == pieces:
+                break
+        return found
+
+    return asyncio.run(collected())
+
+
+def streamed(*pieces: bytes) -> StreamingResponse:
+    async def parts() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return StreamingResponse(parts(), media_type="application/json", headers={"ETag": '"x"'})
+
+
+def test_an_answer_comes_back_with_its_headers() -> None:
+    cache = ResponseCache(100)
+    given = Response(b"body", media_type="application/json", headers={"ETag": '"x"'})
+    cache.keep("tag", given)
+    found = cache.get("tag")
+    assert found is not None
+    assert (found.body, found.raw_headers) == (b"body", given.raw_headers)
+    assert cache.get("other") is None
+
+
+def test_a_returned_answer_can_be_changed_without_harm() -> None:
+    cache = ResponseCache(100)
+    cache.keep("tag", Response(b"body"))
+    first = cache.get("tag")
+    assert first is not None
+    first.headers["Set-Cookie"] = "mine=1"
+    second = cache.get("tag")
+    assert second is not None
+    assert "set-cookie" not in second.headers
+
+
+def test_the_least_recently_used_answer_is_evicted() -> None:
+    cache = ResponseCache(10)
+    cache.keep("a", Response(b"aaaa"))
+    cache.keep("b", Response(b"bbbb"))
+    cache.get("a")
+    cache.keep("c", Response(b"cccc"))
+    assert [body_of(cache, tag) for tag in "abc"] == [b"aaaa", None, b"cccc"]
+    assert cache.bytes == 8
+
+
+def test_the_same_answer_is_counted_once() -> None:
+    cache = ResponseCache(10)
+    for _ in range(3):
+        cache.keep("a", Response(b"aaaa"))
+    assert cache.bytes == 4
+
+
+def test_an_answer_over_the_limit_is_not_cached() -> None:
+    cache = ResponseCache(100, largest=3)
+    cache.keep("plain", Response(b"aaaa"))
+    long = streamed(b"aa", b"aa")
+    cache.keep("streamed", long)
+    assert read(long) == [b"aa", b"aa"]
+    assert (body_of(cache, "plain"), body_of(cache, "streamed"), cache.bytes) == (None, None, 0)
+
+
+def test_a_stream_is_cached_once_it_was_sent_whole() -> None:
+    cache = ResponseCache(100)
+    response = streamed(b"one ", b"two")
+    cache.keep("tag", response)
+    assert cache.get("tag") is None
+    assert read(response) == [b"one ", b"two"]
+    found = cache.get("tag")
+    assert found is not None
+    assert (found.body, found.headers["content-length"], found.headers["etag"]) == (b"one two", "7", '"x"')
+
+
+def test_a_stream_that_the_client_left_is_not_cached() -> None:
+    cache = ResponseCache(100)
+    response = streamed(b"one ", b"two")
+    cache.keep("tag", response)
+    assert read(response, pieces=1) == [b"one "]
+    assert cache.get("tag") is None
+
+
+def test_files_are_not_cached() -> None:
+    cache = ResponseCache(1 << 20)
+    cache.keep("tag", FileResponse(__file__))
+    assert cache.get("tag") is None
