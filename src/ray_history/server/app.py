@@ -84,6 +84,7 @@ class AppConfig:
 def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  # noqa: B008  # frozen
     """The whole application."""
     frontends, fleet = Frontends(choices.dashboards), choices.fleet
+    sessions.running = fleet.current
     dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
     catalog = SessionCatalog(sessions.indexer.store)
     shown = live_page(frontends, catalog)

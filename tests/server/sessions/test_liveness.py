@@ -1,22 +1,23 @@
-"""Whether a session goes on is judged by whatever was stored last, and by how long its collector may be silent."""
+"""The state of a session and its end, from ledgers and from the age of its files."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
+import msgspec
 import pytest
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster, EventFileKey, Generation, parse_data_key
+from ray_history.archive.ledger import Ledger
 from ray_history.archive.session_files import EventFile, SessionFiles
 from ray_history.archive.stores import ObjectInfo
-from ray_history.server.sessions.liveness import end_of_session
+from ray_history.server.sessions.liveness import LifeSigns, State, is_shut_down, node_is_over
 
 STARTED = 1_794_776_136
 NOW = STARTED + 1_000_000.0
 MINUTE, HOUR = 60.0, 3600.0
-LAST = {"last_ns": round((NOW - 90_000) * 1e9)}
+LAST_NS = round((NOW - 90_000) * 1e9)
 KEYS = {
     Generation.A: "job_events/AgAAAA==/node-2026-11-15-20",
     Generation.A_PRIME: "job_events/AgAAAA==/node-2026-11-15-20.gz",
@@ -50,47 +51,109 @@ def files(
     )
 
 
+def end_of(those: SessionFiles, *ledgers: Ledger, last_event_ns: int | None = LAST_NS) -> int | None:
+    signs = LifeSigns.from_archive(ledgers, those)
+    return signs.end_ns(NOW, started=STARTED, last_event_ns=last_event_ns)
+
+
 @pytest.mark.parametrize("generation", [Generation.A, Generation.A_PRIME, Generation.B])
 def test_a_cluster_whose_events_come_once_an_hour_goes_on_for_more_than_one(generation: Generation) -> None:
-    assert end_of_session(LAST, files(event_file(generation, HOUR + 5 * MINUTE)), NOW) is None
-    assert end_of_session(LAST, files(event_file(generation, 3 * HOUR)), NOW) == LAST["last_ns"]
+    assert end_of(files(event_file(generation, HOUR + 5 * MINUTE))) is None
+    assert end_of(files(event_file(generation, 3 * HOUR))) == LAST_NS
 
 
 def test_a_quiet_cluster_goes_on_while_its_answers_are_stored_again() -> None:
     quiet = event_file(Generation.C, 30 * HOUR)
-    assert end_of_session(LAST, files(quiet, polled=30.0), NOW) is None
-    assert end_of_session(LAST, files(quiet, polled=11 * MINUTE), NOW) == LAST["last_ns"]
+    assert end_of(files(quiet, polled=30.0)) is None
+    assert end_of(files(quiet, polled=11 * MINUTE)) == LAST_NS
 
 
 def test_logs_are_signs_of_life_too() -> None:
     quiet = event_file(Generation.C, 30 * HOUR)
-    assert end_of_session(LAST, files(quiet, polled=HOUR, log=MINUTE), NOW) is None
-    assert end_of_session(LAST, files(quiet, polled=HOUR, tails=MINUTE), NOW) is None
+    assert end_of(files(quiet, polled=HOUR, log=MINUTE)) is None
+    assert end_of(files(quiet, polled=HOUR, tails=MINUTE)) is None
 
 
 def test_a_cluster_that_nobody_polls_may_be_silent_for_longer() -> None:
-    assert end_of_session(LAST, files(event_file(Generation.C, HOUR)), NOW) is None
-    assert end_of_session(LAST, files(event_file(Generation.C, 2 * HOUR)), NOW) == LAST["last_ns"]
+    assert end_of(files(event_file(Generation.C, HOUR))) is None
+    assert end_of(files(event_file(Generation.C, 2 * HOUR))) == LAST_NS
 
 
-def test_ledgers_tell_better_than_files() -> None:
-    told = LAST | {"alive_until": NOW - HOUR}
-    assert end_of_session(told, files(event_file(Generation.A, MINUTE)), NOW) == LAST["last_ns"]
-    assert end_of_session(told | {"alive_until": NOW - MINUTE}, files(), NOW) is None
-    assert end_of_session(LAST | {"ended": "graceful"}, files(polled=1.0), NOW) == LAST["last_ns"]
+def test_ledgers_decide_before_files() -> None:
+    silent = Ledger(alive_until=NOW - HOUR)
+    assert end_of(files(event_file(Generation.A, MINUTE)), silent) == LAST_NS
+    assert end_of(files(), Ledger(alive_until=NOW - MINUTE)) is None
+    assert end_of(files(polled=1.0), Ledger(ended="graceful")) == LAST_NS
 
 
-NO_EVENTS: list[tuple[dict[str, Any], SessionFiles, float]] = [
-    ({}, files(polled=5 * HOUR, log=4 * HOUR), NOW - 4 * HOUR),
-    ({}, files(log=NOW - STARTED + 90 * HOUR), STARTED),
-    ({}, files(), STARTED),
-    ({"alive_until": NOW - HOUR}, files(log=MINUTE), NOW - HOUR),
-    ({"ended": "graceful"}, files(log=2 * HOUR), NOW - 2 * HOUR),
-]
-
-
-@pytest.mark.parametrize(("facts", "those", "end"), NO_EVENTS)
-def test_a_session_without_events_ended_when_it_was_last_heard_of(
-    facts: dict[str, Any], those: SessionFiles, end: float
+@pytest.mark.parametrize(
+    ("ledgers", "those", "end"),
+    [
+        ((), files(polled=5 * HOUR, log=4 * HOUR), NOW - 4 * HOUR),
+        ((), files(log=NOW - STARTED + 90 * HOUR), STARTED),
+        ((), files(), STARTED),
+        ((Ledger(alive_until=NOW - HOUR),), files(log=MINUTE), NOW - HOUR),
+        ((Ledger(ended="graceful"),), files(log=2 * HOUR), NOW - 2 * HOUR),
+    ],
+)
+def test_a_session_without_events_ended_at_its_last_sign_of_life(
+    ledgers: tuple[Ledger, ...], those: SessionFiles, end: float
 ) -> None:
-    assert end_of_session(facts, those, NOW) == pytest.approx(end * 1e9)
+    assert end_of(those, *ledgers, last_event_ns=None) == pytest.approx(end * 1e9)
+
+
+FRESH = {"newest_object": NOW - 60, "longest_silence": HOUR}
+
+
+@pytest.mark.parametrize(
+    ("signs", "state"),
+    [
+        (LifeSigns(), "unknown"),
+        (LifeSigns(is_running=True), "live"),
+        (LifeSigns(is_running=True, is_shut_down=True, alive_until=NOW - HOUR), "live"),
+        (LifeSigns(is_shut_down=True, alive_until=NOW + HOUR, **FRESH), "ended"),
+        (LifeSigns(alive_until=NOW + HOUR), "live"),
+        (LifeSigns(alive_until=NOW - 120), "live"),
+        (LifeSigns(alive_until=NOW - 121), "lost"),
+        (LifeSigns(alive_until=NOW - 121, **FRESH), "lost"),
+        (LifeSigns(**FRESH), "live"),
+        (LifeSigns(newest_object=NOW - HOUR, longest_silence=HOUR), "live"),
+        (LifeSigns(newest_object=NOW - HOUR - 1, longest_silence=HOUR), "ended"),
+    ],
+)
+def test_the_first_sign_that_applies_decides(signs: LifeSigns, state: State) -> None:
+    assert signs.state(NOW) == state
+    assert (signs.end_ns(NOW, started=STARTED, last_event_ns=LAST_NS) is None) == (state == "live")
+
+
+HEAD, WORKER = Ledger(role="head"), Ledger(role="worker")
+
+
+def ended(ledger: Ledger, started: float = 0.0) -> Ledger:
+    return msgspec.structs.replace(ledger, ended="graceful", started=started)
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "is_over"),
+    [
+        ((), False),
+        ((HEAD,), False),
+        ((ended(HEAD), WORKER), True),
+        ((HEAD, ended(WORKER)), False),
+        ((ended(WORKER), ended(WORKER)), True),
+        ((ended(WORKER), WORKER), False),
+        ((HEAD, ended(HEAD, 1.0)), True),
+        ((ended(HEAD), msgspec.structs.replace(HEAD, started=1.0)), False),
+        ((HEAD, ended(HEAD)), False),
+        ((Ledger(ended="killed", role="head"),), False),
+    ],
+)
+def test_the_newest_head_decides_whether_a_session_was_shut_down(ledgers: tuple[Ledger, ...], is_over: bool) -> None:
+    assert is_shut_down(ledgers) is is_over
+    assert is_shut_down(ledgers[::-1]) is is_over
+
+
+def test_a_node_is_over_with_its_own_collector() -> None:
+    assert node_is_over(Ledger(ended="graceful", alive_until=NOW + HOUR), NOW)
+    assert not node_is_over(Ledger(alive_until=NOW - 120), NOW)
+    assert node_is_over(Ledger(alive_until=NOW - 121), NOW)

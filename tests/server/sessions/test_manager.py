@@ -219,7 +219,7 @@ def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
     def failing(asked: SessionRequest) -> object:
         return asked.tables.rows("select error('this is no fault of the files')")
 
-    monkeypatch.setattr(about, "account", failing)
+    monkeypatch.setattr(about, "completeness_facts", failing)
     with served(store, tmp_path / "cache") as server:
         assert {server.get(f"{S}/_completeness").status for _ in range(5)} == {500}
         assert server.sessions.opened_total == 2

@@ -13,11 +13,12 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster
+from ray_history.archive.ledger import EventCounts, Ledger
 from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
-from ray_history.server.sessions.overview import Account, OverviewCache, SessionOverview, _Events
+from ray_history.server.sessions.overview import OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row
 from ray_history.server.ui.home.session_list import SessionList
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
@@ -47,8 +48,9 @@ def session() -> Session:
     return Session(made().cluster, made().session, int(made().started))
 
 
-def account(role: str = "head", ended: str | None = None, alive_until: float = 0.0, **events: int) -> Account:
-    return Account(role=role, ended=ended, alive_until=alive_until, written=alive_until - 30, events=_Events(**events))
+def account(role: str = "head", ended: str | None = None, alive_until: float = 0.0, **events: int) -> Ledger:
+    counts = EventCounts(**events)  # type: ignore[arg-type]
+    return Ledger(role=role, ended=ended, alive_until=alive_until, written=alive_until - 30, events=counts)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""How complete a session's history is, and why it is not all: one judgement, for the list and for the session's page.
+"""The completeness of a session: which share of its events is stored, and the reasons for what is missing.
 
-Whoever asks says what is known: the list knows sums, the page also the names of nodes.
+Lists, pages and answers share this judgement. They differ in their evidence: a page knows the names of nodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ray_history.server import formatting as texts
+from ray_history.server.completeness.evidence import Evidence, Nodes
+from ray_history.server.formatting import clip, short, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +17,18 @@ class Reason:
     """Why something is missing."""
 
     short: str
-    """In two or three words."""
+    """Two or three words."""
     full: str
     concerns_tables: bool = False
-    """Whether listings may lack rows or fields, that Ray had told, because of it."""
+    """Whether listings may lack rows or fields because of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How much of a session's history is kept."""
+class Assessment:
+    """How complete a session is."""
 
     share: float | None
-    """Of the events that are known of; none if nobody counted."""
+    """Of the events that are known of; None if no collector counted."""
     reasons: tuple[Reason, ...] = ()
 
     @property
@@ -43,108 +45,78 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
-    """Some nodes; their names, if those are known."""
+class Rule:
+    """One possible reason: when it holds, and its texts."""
 
-    count: int = 0
-    names: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if not self.names:
-            return f"{self.count:,} node{'s' * (self.count > 1)}"
-        if self.count > 3:
-            return f"{', '.join(self.names[:3])} and {self.count - 3} more nodes"
-        return f"Node{'s' * (self.count > 1)} {', '.join(self.names)}"
+    holds: Callable[[Evidence], object]
+    short: Callable[[Evidence], str]
+    full: Callable[[Evidence], str]
+    concerns_tables: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What is known of a session, in sums over its nodes."""
+RULES = (
+    Rule(
+        lambda evidence: evidence.has_vanished,
+        lambda _: "vanished",
+        lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",
+    ),
+    Rule(
+        lambda evidence: evidence.cut_off.count and not evidence.is_live and not evidence.has_vanished,
+        lambda evidence: f"{Nodes(evidence.cut_off.count)} cut off",
+        lambda evidence: f"{evidence.cut_off} did not end in order: events of the last seconds may be missing.",
+    ),
+    Rule(
+        lambda evidence: evidence.dropped,
+        lambda evidence: f"Ray dropped {short(evidence.dropped)}",
+        lambda evidence: f"{evidence.dropped:,} events were dropped by Ray itself before they reached a collector.",
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: evidence.missing,
+        lambda evidence: f"{short(evidence.missing)} not stored",
+        lambda evidence: f"{evidence.missing:,} events that collectors received were never stored.",
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: evidence.quarantined,
+        lambda evidence: f"{short(evidence.quarantined)} not understood",
+        lambda evidence: f"{evidence.quarantined:,} events could not be understood; they are stored, but not shown.",
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: evidence.without_files.count,
+        lambda evidence: f"{Nodes(evidence.without_files.count)} missing",
+        lambda evidence: f"Nothing was stored of {evidence.without_files}: no collector ran there, or none uploaded.",
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: evidence.log_bytes_lost,
+        lambda evidence: f"{size(evidence.log_bytes_lost)} of logs lost",
+        lambda evidence: f"{size(evidence.log_bytes_lost)} of log files are lost.",
+    ),
+    Rule(
+        lambda evidence: evidence.problem_count,
+        lambda evidence: f"{short(evidence.problem_count)} problem{'s' * (evidence.problem_count > 1)}",
+        lambda evidence: (
+            f"{evidence.problem_count:,} problems while reading the archive, such as: {clip(evidence.problem, 300)}"
+        ),
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: not evidence.collectors,
+        lambda _: "no account",
+        lambda _: "No collector reported counts, so completeness is unknown.",
+    ),
+)
+"""The most telling reason comes first: lists show only that one."""
 
-    collectors: int = 0
-    """That kept an account."""
-    received: int = 0
-    """Events, each once."""
-    stored: int = 0
-    quarantined: int = 0
-    """Events that could not be understood and are kept aside."""
-    dropped: int = 0
-    """Events that Ray dropped before they were sent."""
-    goes_on: bool = False
-    """Then what is not stored is on its way, and nothing has ended."""
-    vanished: bool = False
-    """There is no sign of life of its head any more."""
-    cut_off: Nodes = Nodes()
-    """That did not end in order."""
-    without_files: Nodes = Nodes()
-    log_bytes_lost: int = 0
-    problem_count: int = 0
-    problem: str = ""
-    """The first of the problems while reading."""
 
-    @property
-    def known(self) -> int:
-        """Events that are known of."""
-        return self.received + self.dropped
-
-    @property
-    def missing(self) -> int:
-        """Events that were received and not stored."""
-        return 0 if self.goes_on else max(self.received - self.stored - self.quarantined, 0)
-
-
-def kept(told: Told) -> Kept:
-    """The judgement."""
-    share = (told.known - told.dropped - told.missing) / told.known if told.known else 1.0
-    return Kept(share if told.collectors else None, tuple(_reasons(told)))
-
-
-def _reasons(told: Told) -> list[Reason]:
-    found = []
-
-    def because(short: str, full: str, *, concerns_tables: bool = False) -> None:
-        found.append(Reason(short, full, concerns_tables))
-
-    if told.vanished:
-        because("vanished", "There was no sign of life any more, and no end in order: the last seconds are lost.")
-    elif told.cut_off.count and not told.goes_on:
-        they = "they" if told.cut_off.count > 1 else "it"
-        because(
-            f"{Nodes(told.cut_off.count)} cut off",
-            f"{told.cut_off} did not end in order: what {they} did in the last seconds may be missing.",
-        )
-    if number := told.dropped:
-        because(
-            f"Ray dropped {texts.short(number)}",
-            f"{number:,} events were dropped by Ray itself before they reached a collector.",
-            concerns_tables=True,
-        )
-    if number := told.missing:
-        because(
-            f"{texts.short(number)} not stored",
-            f"{number:,} events that collectors received were never stored.",
-            concerns_tables=True,
-        )
-    if number := told.quarantined:
-        because(
-            f"{texts.short(number)} not understood",
-            f"{number:,} events could not be understood; they are kept, not shown.",
-            concerns_tables=True,
-        )
-    if told.without_files.count:
-        because(
-            f"{Nodes(told.without_files.count)} missing",
-            f"Nothing was stored of {told.without_files}: no collector ran there, or none got to store anything.",
-            concerns_tables=True,
-        )
-    if lost := told.log_bytes_lost:
-        because(f"{texts.size(lost)} of logs lost", f"{texts.size(lost)} of log files are lost.")
-    if number := told.problem_count:
-        because(
-            f"{texts.short(number)} problem{'s' * (number > 1)}",
-            f"{number:,} problems while reading the archive, such as: {texts.clip(told.problem, 300)}",
-            concerns_tables=True,
-        )
-    if not told.collectors:
-        because("no account", "No collector kept an account of this session, so that nobody knows whether all arrived.")
-    return found
+def assess(evidence: Evidence) -> Assessment:
+    events = evidence.events
+    share = (events - evidence.dropped - evidence.missing) / events if events else 1.0
+    reasons = tuple(
+        Reason(rule.short(evidence), rule.full(evidence), rule.concerns_tables)
+        for rule in RULES
+        if rule.holds(evidence)
+    )
+    return Assessment(share if evidence.collectors else None, reasons)

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.history.events import KNOWN_TYPES
+from ray_history.server.completeness.report import unknown_types
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
 from ray_history.server.http.shutdown import until_ending
@@ -81,24 +81,22 @@ class Status:
 
 
 def completeness(request: SessionRequest) -> Response:
-    """What collectors received and stored, what Ray dropped, nodes without files, what could not be read."""
-    return plain_json(account(request))
+    """Counts of events received, stored and dropped, nodes without files, and problems found while reading."""
+    return plain_json(completeness_facts(request))
 
 
-def account(request: SessionRequest) -> dict[str, Any]:
-    """What was received, stored and lost, node by node, from which sources, and what could not be read."""
-    manifest = request.open.opened.manifest
-    ledgers = request.tables.rows(
-        "select node_id, body::varchar from document where source = 'ledger' order by node_id"
-    )
-    seen = request.tables.rows(
+def completeness_facts(request: SessionRequest) -> dict[str, Any]:
+    manifest, facts = request.open.opened.manifest, request.open.facts
+    nodes = request.tables.rows(
         f"select node_id, state from {request.tables.source('nodes', request.view)} order by node_id"
     )
-    accounted = {node for node, _ in ledgers}
-    filed = set(request.open.files.nodes)
-    facts = manifest.facts
+    ledgers = dict(
+        request.tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
+    )
+    with_files = set(request.open.files.nodes)
     return {
         "session": request.open.session.name,
+        "state": request.open.state,
         "ended": facts.get("ended"),
         "ended_ns": request.open.ended_ns,
         "events": {
@@ -108,7 +106,7 @@ def account(request: SessionRequest) -> dict[str, Any]:
             "dropped_by_ray": facts.get("events_dropped_by_ray"),
             "read": sum(manifest.events.values()),
             "by_type": manifest.events,
-            "unknown_types": {name: number for name, number in manifest.events.items() if name not in KNOWN_TYPES},
+            "unknown_types": unknown_types(request),
         },
         "event_files": len(manifest.sources),
         "tasks_with_most_spans": facts.get("tasks_with_most_spans"),
@@ -116,11 +114,11 @@ def account(request: SessionRequest) -> dict[str, Any]:
         "sources": sources(request),
         "unknown": unknown(request),
         "nodes": [
-            {"node_id": node, "state": state, "has_ledger": node in accounted, "has_files": node in filed}
-            for node, state in seen
+            {"node_id": node, "state": state, "has_ledger": node in ledgers, "has_files": node in with_files}
+            for node, state in nodes
         ],
-        "nodes_without_files": sorted({node for node, _ in seen} - filed),
-        "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers},
+        "nodes_without_files": sorted({node for node, _ in nodes} - with_files),
+        "ledgers": {node: msgspec.json.decode(body) for node, body in ledgers.items()},
         "problem_count": manifest.problem_count,
         "problems": manifest.problems,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ray_history.server.completeness.report import session_kept
+from ray_history.server.completeness.report import completeness_report
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -18,4 +18,4 @@ def warning(request: SessionRequest, table: str = "") -> str:
 
 @cached_per_session
 def _lost(request: SessionRequest) -> tuple[str, ...]:
-    return tuple(reason.full for reason in session_kept(request).all.reasons if reason.concerns_tables)
+    return tuple(reason.full for reason in completeness_report(request).all.reasons if reason.concerns_tables)

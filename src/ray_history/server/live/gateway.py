@@ -136,9 +136,9 @@ class LiveView:
     async def _life(self, session: Session) -> _Life:
         opened = await self._sessions.acquire(session)
         try:
-            over = opened.ended_ns is not None
+            is_live = opened.state == "live"
             last = opened.ended_ns or opened.facts.get("last_ns") or session.started * 1_000_000_000
-            return _Life(over, not over and bool(opened.facts.get("alive_until")), last / 1e9)
+            return _Life(not is_live, is_live and bool(opened.signs.alive_until), last / 1e9)
         finally:
             self._sessions.release(opened)
 

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import AsyncIterator
 
-import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ray_history.archive import layout
 from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.ledger import Ledger
+from ray_history.archive.ledger import decode as decode_ledger
 from ray_history.archive.log_files import LogFile, LogFiles, LogReader
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores.interface import READ_CHUNK
@@ -27,13 +28,12 @@ from ray_history.server.logs.stream import Colours, first_byte, found_again
 from ray_history.server.logs.targets import Target
 from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
 from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.liveness import node_is_over
 
 MOST_FOLLOWERS = 64
 POLL = 2.0
 """Seconds between two looks into the archive, for one follower."""
 _LEDGER_POLL = 10.0
-_SILENT_AFTER = 120.0
-"""Seconds after a collector's next sign of life was due, until what it follows counts as over."""
 _IDLE_FOR = 600.0
 """Seconds without a new byte after which a log is over, where a collector without ledger (KubeRay's) wrote it."""
 _PATIENCE = 60.0
@@ -108,7 +108,7 @@ class Follower:
         """Files that stood behind the name before, and where to go on in them."""
         self._stale = self._ended = False
         self._moved = self._reached = time.monotonic()
-        self._ledger: _Ledger | None = None
+        self._ledger: Ledger | None = None
         self._ledger_read = -1e9
 
     def next_piece(self) -> bytes | None:
@@ -185,22 +185,15 @@ class Follower:
             self._ledger_read = time.monotonic()
         if self._ledger is None:
             return time.monotonic() - self._moved > _IDLE_FOR
-        return self._ledger.ended is not None or time.time() > self._ledger.alive_until + _SILENT_AFTER
+        return node_is_over(self._ledger, time.time())
 
-    def _read_ledger(self) -> _Ledger | None:
+    def _read_ledger(self) -> Ledger | None:
         session = self._files.session
         key = layout.ledger_key(session.root, session.cluster, session.name, self._file.node)
         try:
-            return msgspec.json.decode(self._logs.store.get(key), type=_Ledger)
-        except (NotFound, msgspec.MsgspecError):
+            return decode_ledger(self._logs.store.get(key))
+        except NotFound:
             return None
-
-
-class _Ledger(msgspec.Struct):
-    """What a collector says of itself; the rest of its ledger does not matter here."""
-
-    alive_until: float = 0.0
-    ended: str | None = None
 
 
 def _generation(file: LogFile) -> int:

@@ -19,12 +19,14 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray_history.archive.catalog import Session
+from ray_history.archive.ledger import Ledger
+from ray_history.archive.ledger import decode as decode_ledger
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
 from ray_history.history.read.tables import READING_FAILED, Tables, ready_database
@@ -32,7 +34,7 @@ from ray_history.history.read.views import View
 from ray_history.index.cache import Opened
 from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.server.http.responses import ApiError
-from ray_history.server.sessions.liveness import end_of_session
+from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State
 from ray_history.server.sessions.standby import Standby
 
 logger = logging.getLogger(__name__)
@@ -72,8 +74,8 @@ class OpenSession:
     logs: LogFiles
     logs_digest: str
     """Digest over the listing of its whole log files: they may come when all events are there."""
-    ended_ns: int | None
-    """When it ended; None while it seems to go on."""
+    ledgers: dict[str, Ledger]
+    """By node."""
     checked: float
     room: Room
     """Memory for answers while they are streamed."""
@@ -83,6 +85,10 @@ class OpenSession:
     """How often it was doubted and opened anew: what was answered before may have been wrong."""
     trusted_until: float = 0.0
     """It was looked through a moment ago: what fails now is not the fault of its files."""
+    signs: LifeSigns = field(default_factory=LifeSigns)
+    state: State = "unknown"
+    ended_ns: int | None = None
+    """When it ended; None while it is live."""
     counts: dict[object, tuple[int, int]] = field(default_factory=dict)
     """Numbers of rows, by what was counted: they cost as much as the rows on a large session."""
 
@@ -93,6 +99,17 @@ class OpenSession:
     @property
     def is_doubtful(self) -> bool:
         return self.tables.is_doubtful and time.monotonic() > self.trusted_until
+
+    def update_state(self, now: float, *, is_running: bool) -> None:
+        """Judge anew whether the session is live, from its ledgers and files."""
+        self.signs = LifeSigns.from_archive(self.ledgers.values(), self.files, is_running=is_running)
+        self.state = self.signs.state(now)
+        self.ended_ns = self.signs.end_ns(now, started=self.session.started, last_event_ns=self.facts.get("last_ns"))
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether collectors may still upload: also those of workers, for a while after the head ended."""
+        return self.state == "live" or time.time() <= self.signs.alive_until + OVERDUE_AFTER
 
     def view(self, at: int | None = None, *, raw: bool = False) -> View:
         return View(at, None if raw else self.ended_ns)
@@ -150,6 +167,8 @@ class Sessions:
         self._coming: dict[Session, _Work] = {}
         self._openers = ThreadPoolExecutor(4, "open")
         self.opened_total = 0
+        self.running: Callable[[], Set[tuple[str, str, str]]] = frozenset
+        """Namespace, cluster and session of running clusters: these sessions are live, whatever the archive says."""
 
     async def acquire(self, session: Session) -> OpenSession:
         """The session, open; to be given back with `release`."""
@@ -208,7 +227,7 @@ class Sessions:
                 return None
             found.users += 1
             self._open.move_to_end(session)
-            patience = self._recheck if found.ended_ns is None else self._recheck * 20
+            patience = self._recheck if found.may_grow else self._recheck * 20
             due = time.monotonic() - found.checked > patience and session not in self._coming
             if due:
                 found.checked = time.monotonic()
@@ -277,8 +296,11 @@ class Sessions:
             standing.logs = standing.logs.renewed(files.whole_logs, files.tail_bundles)
             standing.logs_digest = _logs_digest(files)
         standing.files = files
-        standing.ended_ns = end_of_session(standing.facts, files, time.time())
+        standing.update_state(time.time(), is_running=self._is_running(session))
         return True
+
+    def _is_running(self, session: Session) -> bool:
+        return (session.cluster.namespace, session.cluster.name, session.name) in self.running()
 
     def _done(self, session: Session) -> None:
         with self._lock:
@@ -287,7 +309,7 @@ class Sessions:
     def _made(
         self, session: Session, report: Callable[[Progress], None], stop: Stop, doubted: OpenSession | None
     ) -> OpenSession:
-        opened, tables = self._tables(session, report, stop, thoroughly=doubted is not None)
+        opened, tables, ledgers = self._tables(session, report, stop, thoroughly=doubted is not None)
         try:
             files = list_session(self.indexer.store, session)
         except BaseException:
@@ -295,19 +317,24 @@ class Sessions:
             opened.close()
             raise
         logs = files.logs(self.indexer.store)
-        ended = end_of_session(opened.manifest.facts, files, time.time())
         room, digest = Room(self._query_memory), _logs_digest(files)
-        made = OpenSession(session, opened, files, tables, logs, digest, ended, time.monotonic(), room)
+        made = OpenSession(session, opened, files, tables, logs, digest, ledgers, time.monotonic(), room)
+        made.update_state(time.time(), is_running=self._is_running(session))
         if doubted is not None:
             made.doubts, made.trusted_until = doubted.doubts + 1, time.monotonic() + TRUSTED_FOR
         return made
 
     def _tables(
         self, session: Session, report: Callable[[Progress], None], stop: Stop, *, thoroughly: bool
-    ) -> tuple[Opened, Tables]:
+    ) -> tuple[Opened, Tables, dict[str, Ledger]]:
         opened = self.indexer.open(session, report, stop, share_later=True, thoroughly=thoroughly)
         try:
-            return opened, Tables(opened.directory, heavy=self.heavy, database=self._databases.take())
+            tables = Tables(opened.directory, heavy=self.heavy, database=self._databases.take())
+            try:
+                return opened, tables, _ledgers(tables) if opened.manifest.facts.get("collectors") else {}
+            except BaseException:
+                tables.close()
+                raise
         except READING_FAILED:
             opened.close()
             if thoroughly:
@@ -332,6 +359,12 @@ class Sessions:
             unused = [opened for opened in gone if not opened.users]
         for opened in unused:
             opened.close()
+
+
+def _ledgers(tables: Tables) -> dict[str, Ledger]:
+    """The ledgers that went into the index, by node."""
+    rows = tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
+    return {node: ledger for node, body in rows if (ledger := decode_ledger(body)) is not None}
 
 
 def _logs_digest(files: SessionFiles) -> str:

@@ -14,6 +14,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ import msgspec
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.ledger import Ledger
+from ray_history.archive.ledger import decode as decode_ledger
 from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.index.summary import Summaries, Summary
 from ray_history.index.summary import decode as decode_summary
-from ray_history.server.sessions.liveness import SILENT_AFTER
+from ray_history.server.sessions.liveness import LifeSigns, State, is_shut_down, next_heartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -40,58 +43,36 @@ _FORGOTTEN = 2 * 86400.0
 Tag = tuple[str, int, str]
 
 
-class _Events(msgspec.Struct, frozen=True):
-    received: int = 0
-    stored: int = 0
-    duplicated: int = 0
-    quarantined: int = 0
-    dropped_by_ray: int | None = None
-
-
-class Account(msgspec.Struct, frozen=True):
-    """What one collector told last."""
-
-    role: str = ""
-    started: float = 0.0
-    written: float = 0.0
-    alive_until: float = 0.0
-    ended: str | None = None
-    events: _Events = msgspec.field(default_factory=_Events)
-
-
 class SessionOverview(msgspec.Struct, frozen=True):
-    """All that is known of one session."""
+    """What is known of one session."""
 
     summary: Summary | None = None
-    accounts: tuple[Account, ...] = ()
+    ledgers: tuple[Ledger, ...] = ()
 
     @property
-    def alive_until(self) -> float:
-        """When its collectors' next sign of life is due; 0 if none keeps a ledger."""
-        told = (self.summary.facts.get("alive_until") if self.summary else None) or 0.0
-        return max([float(told), *(account.alive_until for account in self.accounts)])
+    def signs(self) -> LifeSigns:
+        """Ledgers are read again and again, a summary is as old as its index: ledgers decide where there are any."""
+        summary = self.summary
+        if summary is None:
+            return LifeSigns(is_shut_down=is_shut_down(self.ledgers), alive_until=next_heartbeat(self.ledgers))
+        facts = summary.facts
+        shut_down = (
+            is_shut_down(self.ledgers)
+            if self.ledgers
+            else (summary.accounts.head_ended or facts.get("ended") == "graceful")
+        )
+        return LifeSigns(
+            is_shut_down=shut_down,
+            alive_until=max(float(facts.get("alive_until") or 0.0), next_heartbeat(self.ledgers)),
+            newest_object=summary.newest_file,
+            longest_silence=summary.longest_silence,
+        )
 
-    def state(self, now: float) -> str:
-        """live, ended, lost, or unknown."""
-        heads = [account for account in self.accounts if account.role == "head"]
-        if heads:
-            ended = all(account.ended == "graceful" for account in heads)
-        elif self.accounts:
-            ended = all(account.ended == "graceful" for account in self.accounts)
-        else:
-            ended = self.summary is not None and (
-                self.summary.accounts.head_ended or self.summary.facts.get("ended") == "graceful"
-            )
-        if ended:
-            return "ended"
-        if self.alive_until:
-            return "live" if now <= self.alive_until + SILENT_AFTER else "lost"
-        if self.summary is None:
-            return "unknown"
-        return "live" if now <= self.summary.newest_file + self.summary.longest_silence else "ended"
+    def state(self, now: float, *, is_running: bool = False) -> State:
+        return replace(self.signs, is_running=is_running).state(now)
 
     def is_settled(self, now: float) -> bool:
-        """Whether nothing more will be heard of it."""
+        """Whether neither ledgers nor objects are expected any more."""
         if self.summary is None:
             return False
         if self.summary.facts.get("ended") == "graceful":
@@ -100,15 +81,16 @@ class SessionOverview(msgspec.Struct, frozen=True):
 
     @property
     def last_sign(self) -> float:
-        """Of life, as far as it is known: when a collector's next word was due, or the newest file came."""
-        return max(self.alive_until, self.summary.newest_file if self.summary else 0.0)
+        """The last sign of life, Unix seconds: when the next heartbeat is due, or when the newest object was stored."""
+        signs = self.signs
+        return max(signs.alive_until, signs.newest_object)
 
     def is_same(self, other: SessionOverview) -> bool:
-        """Whether nothing was read since; without a look into what was."""
+        """Whether nothing was read since. Compares identities: contents may be large."""
         return (
             self.summary is other.summary
-            and len(self.accounts) == len(other.accounts)
-            and all(mine is theirs for mine, theirs in zip(self.accounts, other.accounts, strict=True))
+            and len(self.ledgers) == len(other.ledgers)
+            and all(mine is theirs for mine, theirs in zip(self.ledgers, other.ledgers, strict=True))
         )
 
 
@@ -123,21 +105,21 @@ class OverviewCache:
         self._file = folder / f"known-{hashlib.blake2b(store.url.encode(), digest_size=8).hexdigest()}.msgpack"
         self._refreshing = threading.Lock()
         self._told: dict[str, tuple[Tag, Summary | None]] = self._load()
-        self._accounts: dict[str, dict[str, tuple[Tag, Account | None]]] = {}
+        self._ledgers: dict[str, dict[str, tuple[Tag, Ledger | None]]] = {}
 
     def of(self, session: Session) -> SessionOverview:
         told = self._told.get(layout.summary_key(session.cluster, session.name))
-        accounts = self._accounts.get(_prefix(session))
-        if told is None and accounts is None:
+        ledgers = self._ledgers.get(_prefix(session))
+        if told is None and ledgers is None:
             return NOTHING
-        found = tuple(account for _, account in list(accounts.values()) if account) if accounts else ()
+        found = tuple(ledger for _, ledger in list(ledgers.values()) if ledger) if ledgers else ()
         return SessionOverview(told[1] if told else None, found)
 
     def refresh(self, sessions: Sequence[Session], now: float) -> None:
         """Look for what is new about these sessions, the newest first."""
         with self._refreshing, ThreadPoolExecutor(_AT_ONCE, "known") as threads:
             self._refresh_summaries(threads)
-            self._refresh_accounts(threads, [s for s in sessions if not self.of(s).is_settled(now)])
+            self._refresh_ledgers(threads, [s for s in sessions if not self.of(s).is_settled(now)])
 
     def _refresh_summaries(self, threads: ThreadPoolExecutor) -> None:
         listed = {found.key: (place, found) for place, found in self._summaries.list()}
@@ -154,18 +136,18 @@ class OverviewCache:
         if new or gone:
             self._save()
 
-    def _refresh_accounts(self, threads: ThreadPoolExecutor, sessions: Sequence[Session]) -> None:
+    def _refresh_ledgers(self, threads: ThreadPoolExecutor, sessions: Sequence[Session]) -> None:
         listed = self._listed(threads, sessions)
         new: list[tuple[str, ObjectInfo]] = []
         for session in sessions:
             prefix = _prefix(session)
             if prefix in listed:
-                known = self._accounts.get(prefix, {})
+                known = self._ledgers.get(prefix, {})
                 new += [(prefix, f) for f in listed[prefix] if f.key not in known or known[f.key][0] != _tag(f)]
 
         def read(entry: tuple[str, ObjectInfo]) -> None:
             prefix, found = entry
-            _take(self._store, found, _decode_account, self._accounts.setdefault(prefix, {}))
+            _take(self._store, found, decode_ledger, self._ledgers.setdefault(prefix, {}))
 
         list(threads.map(read, new[:_MOST_LEDGERS]))
 
@@ -196,13 +178,6 @@ class OverviewCache:
             new.replace(self._file)
         except OSError as error:
             logger.warning("what is known of sessions is not kept for the next start: %s", error)
-
-
-def _decode_account(body: bytes) -> Account | None:
-    try:
-        return msgspec.json.decode(body, type=Account)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
 
 
 def _take(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
-from ray_history.server.completeness.assessment import Kept, Reason
+from ray_history.server.completeness.assessment import Assessment, Reason
 from ray_history.server.formatting import iso
 from ray_history.server.http.responses import ApiError
 from ray_history.server.ui.home.query import ORDERS, SessionQuery, Term, parse_query, reason, terms
@@ -84,7 +84,7 @@ def test_filters_narrow_and_each_tells_how_many_it_would_show() -> None:
     rows = [
         row(1, namespace="a", ray="2.60.0"),
         row(2, namespace="b", ray="2.58.1", failed=3),
-        row(3, namespace="b", ray="2.60.0", state="lost", kept=Kept(0.9, (Reason("vanished", "…"),))),
+        row(3, namespace="b", ray="2.60.0", state="lost", kept=Assessment(0.9, (Reason("vanished", "…"),))),
         row(4, namespace="c", state="live", failed_jobs=1),
     ]
     assert names(rows, "namespace=b") == ["cluster-2", "cluster-3"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.responses import HTMLResponse, Response
 
-from ray_history.server.completeness.report import CompletenessReport, session_kept
+from ray_history.server.completeness.report import CompletenessReport, completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -35,7 +35,7 @@ class Spark:
 
 @cached_per_session
 def _account(request: SessionRequest) -> CompletenessReport:
-    return session_kept(request)
+    return completeness_report(request)
 
 
 @cached_per_session

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ray_history.archive.catalog import Session
 from ray_history.index.summary import Job
 from ray_history.server import formatting as texts
-from ray_history.server.completeness.assessment import Kept, Nodes, Reason, Told, kept
+from ray_history.server.completeness.assessment import Assessment, Reason, assess
+from ray_history.server.completeness.evidence import Evidence
 from ray_history.server.formatting import KINDS
 from ray_history.server.redaction.rules import redacted
+from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import SessionOverview
 
 
@@ -18,8 +20,7 @@ class Row:
     """A session as the list shows it."""
 
     session: Session
-    state: str
-    """live, ended, lost or unknown."""
+    state: State
     last: float | None
     """Its last sign of life, Unix seconds; none if it is not known."""
     indexed: bool = False
@@ -35,7 +36,7 @@ class Row:
     finished: int = 0
     failed: int = 0
     other: int = 0
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    kept: Assessment = field(default_factory=lambda: Assessment(None))
     fields: dict[str, str] = field(default_factory=dict, repr=False)
     """What can be searched, without case."""
     lines: tuple[str, ...] = field(default=(), repr=False)
@@ -67,14 +68,14 @@ class Row:
         return None if end is None else max(end - self.started, 0.0)
 
 
-def make_row(session: Session, known: SessionOverview, state: str, *, redact: bool) -> Row:
+def make_row(session: Session, known: SessionOverview, state: State, *, redact: bool) -> Row:
     """What the list shows of a session."""
     summary = known.summary
     fields = _names(session)
-    share = _kept(known, state)
+    share = _completeness(known, state)
     if summary is None:
-        last = max((account.written for account in known.accounts), default=0.0)
-        nodes = len(known.accounts) or None
+        last = max((ledger.written for ledger in known.ledgers), default=0.0)
+        nodes = len(known.ledgers) or None
         return Row(session, state, last or None, nodes=nodes, kept=share, fields=_lower(fields))
     facts = summary.facts
     hide = redacted if redact else lambda text: text
@@ -121,7 +122,7 @@ def make_row(session: Session, known: SessionOverview, state: str, *, redact: bo
 
 def running_row(session: Session, ray_version: str) -> Row:
     """What the list shows of a cluster that runs and is not stored: what Kubernetes says of it."""
-    nothing = Kept(None, (Reason("not stored yet", "It runs, and no collector of it has stored anything yet."),))
+    nothing = Assessment(None, (Reason("not stored yet", "It runs, and no collector of it has stored anything yet."),))
     return Row(
         session, "live", None, ray=ray_version, kept=nothing, fields=_lower(_names(session) | {"ray": ray_version})
     )
@@ -146,46 +147,8 @@ def _first_shown(job: Job) -> tuple[int, int]:
     return order.get(job.status, 3), -(job.start_ms or 0)
 
 
-def _kept(known: SessionOverview, state: str) -> Kept:
-    if known.summary is None and not known.accounts:
+def _completeness(known: SessionOverview, state: State) -> Assessment:
+    if known.summary is None and not known.ledgers:
         reason = Reason("not yet indexed", "This session was not rebuilt yet; opening it does that.")
-        return Kept(None, (reason,))
-    return kept(_told(known, state))
-
-
-def _told(known: SessionOverview, state: str) -> Told:
-    """From the ledgers as they are now, else from those that went into the summary."""
-    accounts, summary = known.accounts, known.summary
-    facts = summary.facts if summary else {}
-
-    def fact(name: str) -> int:
-        return int(facts.get(name) or 0)
-
-    read = Told(
-        goes_on=state == "live",
-        vanished=state == "lost",
-        without_files=Nodes(fact("nodes_without_files")),
-        log_bytes_lost=fact("log_bytes_lost"),
-        problem_count=summary.problem_count if summary else 0,
-        problem=summary.problem if summary else "",
-    )
-    if accounts or summary is None:
-        events = [account.events for account in accounts]
-        return replace(
-            read,
-            collectors=len(accounts),
-            received=sum(of_node.received - of_node.duplicated for of_node in events),
-            stored=sum(of_node.stored for of_node in events),
-            quarantined=sum(of_node.quarantined for of_node in events),
-            dropped=sum(of_node.dropped_by_ray or 0 for of_node in events),
-            cut_off=Nodes(sum(account.ended != "graceful" for account in accounts)),
-        )
-    return replace(
-        read,
-        collectors=summary.accounts.collectors,
-        received=fact("events_received") - (summary.accounts.duplicated or 0),
-        stored=fact("events_stored"),
-        quarantined=fact("events_quarantined"),
-        dropped=fact("events_dropped_by_ray"),
-        cut_off=Nodes(summary.accounts.cut_off),
-    )
+        return Assessment(None, (reason,))
+    return assess(Evidence.from_summary(known, state))

@@ -17,6 +17,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.server.live import Fleet, Running
 from ray_history.server.sessions.addressing import SessionCatalog
+from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row, running_row
 
@@ -51,14 +52,14 @@ class ArchiveSource:
         running: Callable[[], Set[tuple[str, str, str]]] = frozenset,
     ) -> None:
         self._catalog, self._known, self._redact, self._running = catalog, known, redact, running
-        self._made: dict[Session, tuple[SessionOverview, str, Row]] = {}
+        self._made: dict[Session, tuple[SessionOverview, State, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
-        made: dict[Session, tuple[SessionOverview, str, Row]] = {}
+        made: dict[Session, tuple[SessionOverview, State, Row]] = {}
         running = self._running()
         for session in self._catalog.everything().sessions:
             known = self._known.of(session)
-            state = "live" if _names(session) in running else known.state(now)
+            state = known.state(now, is_running=_names(session) in running)
             before = self._made.get(session)
             if before is not None and before[1] == state and before[0].is_same(known):
                 made[session] = before

@@ -26,7 +26,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
 from ray_history.history.read.tables import READING_FAILED
-from ray_history.server.completeness.status import account
+from ray_history.server.completeness.status import completeness_facts
 from ray_history.server.http.responses import ApiError
 from ray_history.server.redaction import log_lines as log_secrets
 from ray_history.server.redaction.tables import without_secrets
@@ -132,7 +132,11 @@ def _zipped(request: SessionRequest) -> _Pieces:
 def _members(request: SessionRequest) -> Iterator[tuple[str, _Pieces, bool]]:
     """Names, contents in pieces, and whether these are packed already."""
     yield "README.txt", _once(_readme(request).encode()), False
-    yield "completeness.json", _once(msgspec.json.format(msgspec.json.encode(shown(request, account(request))))), False
+    yield (
+        "completeness.json",
+        _once(msgspec.json.format(msgspec.json.encode(shown(request, completeness_facts(request))))),
+        False,
+    )
     for table in _TABLES if request.redact else (*_TABLES, *_WHOLE):
         yield f"tables/{table}.parquet", _parquet(request, table), True
     yield (

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ray_history.archive import layout
-from ray_history.server.completeness.report import session_kept
+from ray_history.server.completeness.report import completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import KINDS
 from ray_history.server.redaction.rules import HIDDEN
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
+from ray_history.server.sessions.liveness import State
 from ray_history.server.ui.render import page, site
 from ray_history.server.ui.session.diagnosis import Digest, digest
 from ray_history.server.ui.session.download import download_size
@@ -30,28 +31,27 @@ _LOOKS = {"SUCCEEDED": "f-ok", "FAILED": "f-bad", "RUNNING": "f-run"}
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Whether a session lives, and since when it does not."""
+class StateLabel:
+    """The state of a session as pages show it."""
 
-    word: str
-    """live, ended or lost."""
-    end_ns: int | None
+    word: State
+    end_ns: int
+    """0 while the session is live."""
     how: str
-    """How the end is known."""
+    """How the state is known."""
 
 
-def state_of(request: SessionRequest) -> State:
-    """As the list of sessions has it: over in order if its head's collector says so."""
-    ended = request.open.ended_ns
-    if ended is None:
-        return State("live", None, "Its collectors still send.")
-    told = request.tables.rows("select body->>'role' = 'head', body->>'ended' from document where source = 'ledger'")
-    if not told:
-        return State("ended", ended, "Its last sign of life; its collectors kept no account.")
-    heads = [how for is_head, how in told if is_head] or [how for _, how in told]
-    if all(how == "graceful" for how in heads):
-        return State("ended", ended, "Its collectors came to their end in order.")
-    return State("lost", ended, "Its last sign of life; its collectors did not come to their end in order.")
+def state_of(request: SessionRequest) -> StateLabel:
+    session = request.open
+    how = {
+        "live": "Its collectors still send.",
+        "ended": "Its collectors shut down cleanly.",
+        "lost": "The time of its last sign of life: its collectors did not shut down cleanly.",
+        "unknown": "The archive has neither a ledger nor a file of it.",
+    }[session.state]
+    if session.state == "ended" and not session.signs.is_shut_down:
+        how = "The time of its last sign of life: its collectors wrote no ledger."
+    return StateLabel(session.state, session.ended_ns or 0, how)
 
 
 def session_page(frontends: Frontends) -> Handler:
@@ -83,7 +83,7 @@ def session_page(frontends: Frontends) -> Handler:
             strip=picture,
             job_lanes=_job_lanes(jobs, picture) if picture else [],
             first_failure=_first_failure(failures, picture),
-            kept=session_kept(request),
+            kept=completeness_report(request),
             logs=worth_reading(request, failures, jobs),
             versions=frontends.versions,
             version=nearest.version if nearest else None,

@@ -1,0 +1,132 @@
+"""The facts from which the completeness of a session is judged, summed over its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ray_history.archive.ledger import Ledger
+from ray_history.index.summary import Summary
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.liveness import State
+from ray_history.server.sessions.overview import SessionOverview
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """A number of nodes, with their names if those are known."""
+
+    count: int = 0
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def named(cls, names: Iterable[str]) -> Nodes:
+        listed = tuple(names)
+        return cls(len(listed), listed)
+
+    def __str__(self) -> str:
+        if not self.names:
+            return f"{self.count:,} node{'s' * (self.count > 1)}"
+        if self.count > 3:
+            return f"{', '.join(self.names[:3])} and {self.count - 3} more nodes"
+        return f"Node{'s' * (self.count > 1)} {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Sums over the nodes of a session."""
+
+    collectors: int = 0
+    """Collectors that wrote a ledger."""
+    received: int = 0
+    """Events, each counted once."""
+    stored: int = 0
+    quarantined: int = 0
+    """Events whose session could not be found, so that they were set aside."""
+    dropped: int = 0
+    """Events that Ray dropped before it sent them."""
+    is_live: bool = False
+    """Uploads continue: events that are not stored yet may still be, and no collector was cut off."""
+    has_vanished: bool = False
+    """Heartbeats stopped without a shutdown."""
+    cut_off: Nodes = Nodes()
+    """Nodes whose collectors did not shut down in order."""
+    without_files: Nodes = Nodes()
+    log_bytes_lost: int = 0
+    problem_count: int = 0
+    problem: str = ""
+    """The first problem found while reading."""
+
+    @property
+    def events(self) -> int:
+        """Events that are known of: received by collectors, or dropped by Ray before."""
+        return self.received + self.dropped
+
+    @property
+    def missing(self) -> int:
+        """Events that were received and not stored."""
+        return 0 if self.is_live else max(self.received - self.stored - self.quarantined, 0)
+
+    @classmethod
+    def from_tables(cls, request: SessionRequest, *, cut_off: Nodes, without_files: Nodes) -> Evidence:
+        """The evidence of an open session."""
+        manifest = request.open.opened.manifest
+        return replace(
+            cls.from_ledgers(request.open.ledgers.values()),
+            is_live=request.open.ended_ns is None,
+            cut_off=cut_off,
+            without_files=without_files,
+            log_bytes_lost=int(manifest.facts.get("log_bytes_lost") or 0),
+            problem_count=manifest.problem_count,
+            problem=next(iter(manifest.problems), ""),
+        )
+
+    @classmethod
+    def from_summary(cls, overview: SessionOverview, state: State) -> Evidence:
+        """The evidence for a list: ledgers if they were read, otherwise the sums that the summary has of them."""
+        summary = overview.summary
+        if summary is None:
+            sums, facts = cls.from_ledgers(overview.ledgers), dict[str, Any]()
+        else:
+            sums, facts = cls._from_accounts(summary), summary.facts
+            if overview.ledgers:
+                sums = cls.from_ledgers(overview.ledgers)
+        return replace(
+            sums,
+            is_live=state == "live",
+            has_vanished=state == "lost",
+            without_files=Nodes(int(facts.get("nodes_without_files") or 0)),
+            log_bytes_lost=int(facts.get("log_bytes_lost") or 0),
+            problem_count=summary.problem_count if summary else 0,
+            problem=summary.problem if summary else "",
+        )
+
+    @classmethod
+    def from_ledgers(cls, ledgers: Collection[Ledger]) -> Evidence:
+        """The part of the evidence that ledgers have."""
+        events = [ledger.events for ledger in ledgers]
+        return cls(
+            collectors=len(ledgers),
+            received=sum(counts.received - counts.duplicated for counts in events),
+            stored=sum(counts.stored for counts in events),
+            quarantined=sum(counts.quarantined for counts in events),
+            dropped=sum(counts.dropped_by_ray or 0 for counts in events),
+            cut_off=Nodes(sum(not ledger.is_graceful for ledger in ledgers)),
+        )
+
+    @classmethod
+    def _from_accounts(cls, summary: Summary) -> Evidence:
+        """The same part from the sums in a summary."""
+
+        def number(name: str) -> int:
+            return int(summary.facts.get(name) or 0)
+
+        return cls(
+            collectors=summary.accounts.collectors,
+            received=number("events_received") - (summary.accounts.duplicated or 0),
+            stored=number("events_stored"),
+            quarantined=number("events_quarantined"),
+            dropped=number("events_dropped_by_ray"),
+            cut_off=Nodes(summary.accounts.cut_off),
+        )
