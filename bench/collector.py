@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bench.event_files import generate
 from ray_history.archive.layout import Cluster
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.collector.destination import Destination
 from ray_history.collector.logs.shipper import LogShipper
 from tests.support.processes import Process, free_port, port_is_open

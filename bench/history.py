@@ -20,8 +20,8 @@ from pathlib import Path
 from bench.generated import Generated, generate
 from bench.plain_rebuild import scan_limit
 from ray_history.archive.catalog import Session, read_catalog
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.json_rows import row
 from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import LAST, View

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from bench.places import s3_bucket
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.ui.fleets import write_fleet
 from tests.support.processes import Process, free_port, port_is_open
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ray_history.archive.settings import DirectorySettings, S3Settings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
+from ray_history.archive.stores.s3 import S3Settings
 from tests.support.seaweedfs import SeaweedFS
 
 

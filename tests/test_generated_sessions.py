@@ -16,8 +16,8 @@ from bench.plain_rebuild import rebuild, scan_limit
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.support.captured import captured
 
 TASKS = 500

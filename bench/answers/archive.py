@@ -15,8 +15,8 @@ from bench.generated import generate
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.log_tails import BundleWriter
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.support.captured import captured, write_archive, write_every_generation
 
 MANY_TASKS = 25_000  # more than the server sends in one piece

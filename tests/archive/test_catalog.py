@@ -11,9 +11,9 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import find_session, read_catalog
 from ray_history.archive.errors import NotFound
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import MemorySettings
 from ray_history.archive.stores import Level, ObjectInfo, Store, open_store
 from ray_history.archive.stores.cloud import CloudStore
+from ray_history.archive.stores.memory import MemorySettings
 from tests.support.captured import captured, write_every_generation
 
 EARLY, LATE = "session_2026-01-01_00-00-00_000001_1", "session_2026-06-01_12-00-00_000001_1"
@@ -122,7 +122,7 @@ def test_one_session_is_found_by_name_or_as_the_latest(store: CountingStore) -> 
 def test_a_store_that_is_not_there_is_an_error_and_not_an_empty_list() -> None:
     from pathlib import Path
 
-    from ray_history.archive.settings import DirectorySettings
+    from ray_history.archive.stores.directory import DirectorySettings
 
     with pytest.raises(NotFound):
         read_catalog(open_store(DirectorySettings(Path("/nonexistent/archive"))))

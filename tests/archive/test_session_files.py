@@ -11,8 +11,8 @@ from ray_history.archive.catalog import find_session, read_catalog
 from ray_history.archive.event_files import Problem
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import events_of, list_session
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.support.captured import captured, write_archive, write_every_generation
 
 

@@ -1,4 +1,4 @@
-"""Every way of saying where the archive is."""
+"""Every way to configure the storage."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.errors import Misconfigured
-from ray_history.archive.settings import (
-    AzureSettings,
-    DirectorySettings,
-    GcsSettings,
-    MemorySettings,
-    OssSettings,
-    S3Settings,
-    Upstream,
-    resolve,
-)
+from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.stores.azure import AzureSettings
+from ray_history.archive.stores.directory import DirectorySettings
+from ray_history.archive.stores.gcs import GcsSettings
+from ray_history.archive.stores.memory import MemorySettings
+from ray_history.archive.stores.oss import OssSettings
+from ray_history.archive.stores.registry import BACKENDS, MEMORY, URL_SCHEMES
+from ray_history.archive.stores.s3 import S3Settings
 
 BY_NAME = Upstream("s3")
 MINIO = {
@@ -61,6 +59,22 @@ def test_a_url_names_the_place() -> None:
     assert resolve("memory://tests", Upstream(), {}) == MemorySettings("tests")
     assert resolve("gs://bucket/a/b/", Upstream(), {}) == GcsSettings("bucket", "a/b")
     assert s3("s3://bucket/deep/prefix").url == "s3://bucket/deep/prefix"
+
+
+def test_every_registered_backend_has_settings_that_open(tmp_path: Path) -> None:
+    env = {
+        "AZURE_STORAGE_CONNECTION_STRING": "AccountName=a;AccountKey=a2V5",
+        "OSS_REGION": "r",
+        "OSS_ACCESS_KEY_ID": "id",
+        "OSS_ACCESS_KEY_SECRET": "secret",
+        "GOOGLE_BEARER_TOKEN": "token",
+    }
+    for backend in (*BACKENDS, MEMORY):
+        settings = resolve(backend.example, Upstream(), env)
+        assert isinstance(settings, backend.load())
+        assert settings.url == backend.example
+        assert settings.open().url == settings.url
+    assert URL_SCHEMES == ("file", "s3", "gs", "az", "oss")
 
 
 def test_our_variable_is_the_url_too_and_the_flag_wins_over_it() -> None:
@@ -110,7 +124,7 @@ def test_a_leading_slash_of_the_root_is_dropped() -> None:
         ({"S3_ENDPOINT": "http://minio:9000", "S3FORCE_PATH_STYLE": "false"}, False),
     ],
 )
-def test_the_path_style_is_what_can_work_unless_told(env: dict[str, str], path_style: bool) -> None:
+def test_the_path_style_is_what_can_work_unless_configured(env: dict[str, str], path_style: bool) -> None:
     assert s3(**env).path_style is path_style
 
 
@@ -208,7 +222,7 @@ def test_secrets_are_not_shown() -> None:
     ("url", "upstream", "env", "fix"),
     [
         (None, Upstream(), {}, "use --storage URL"),
-        (None, Upstream("s5"), {}, "use one of s3, gcs, azureblob, aliyunoss, localtest"),
+        (None, Upstream("s5"), {}, "use one of localtest, s3, gcs, azureblob, aliyunoss"),
         ("http://bucket", Upstream(), {}, "use one of file:///dir"),
         ("s3://", Upstream(), {}, "write s3://bucket/prefix"),
         ("file://relative/dir", Upstream(), {}, "write file:///absolute/path"),
@@ -216,12 +230,12 @@ def test_secrets_are_not_shown() -> None:
         ("s3://key:secret@bucket", Upstream(), {}, "put keys into the environment"),
         ("s3://b?endpoint=x", Upstream(), {}, "takes no credentials, query"),
         ("s3://b/../other", Upstream(), {}, r"must not contain '.' or '..'"),
-        ("s3://b", Upstream(), {"S3_ENDPOINT": "http://:9000"}, "S3_ENDPOINT .* is no address"),
-        ("s3://b", Upstream(), {"S3_ENDPOINT": "ftp://x"}, "S3_ENDPOINT .* is no address"),
-        ("s3://b", Upstream(), {"S3_ENDPOINT": "http://x:port"}, "S3_ENDPOINT .* is no address"),
+        ("s3://b", Upstream(), {"S3_ENDPOINT": "http://:9000"}, "S3_ENDPOINT .* is not an address"),
+        ("s3://b", Upstream(), {"S3_ENDPOINT": "ftp://x"}, "S3_ENDPOINT .* is not an address"),
+        ("s3://b", Upstream(), {"S3_ENDPOINT": "http://x:port"}, "S3_ENDPOINT .* is not an address"),
         ("s3://b", Upstream(), {"S3FORCE_PATH_STYLE": "yes please"}, "S3FORCE_PATH_STYLE .* neither true nor false"),
         ("az://c", Upstream(), {}, "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_URL"),
-        ("az://c", Upstream(), {"AZURE_STORAGE_ACCOUNT_URL": "acc"}, "AZURE_STORAGE_ACCOUNT_URL .* is no URL"),
+        ("az://c", Upstream(), {"AZURE_STORAGE_ACCOUNT_URL": "acc"}, "AZURE_STORAGE_ACCOUNT_URL .* is not a URL"),
         ("az://c", Upstream(), {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=a"}, "is incomplete"),
         ("az://c", Upstream(), {"AZURE_STORAGE_AUTH_MODE": "connection_string"}, "set AZURE_STORAGE_CONNECTION_STRING"),
         ("oss://b", Upstream(), {}, "set OSS_ENDPOINT or OSS_REGION"),
@@ -229,7 +243,7 @@ def test_secrets_are_not_shown() -> None:
         (None, Upstream("s3", "/nonexistent/config"), {}, "/nonexistent/config: No such file"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_fix(
+def test_a_wrong_setting_is_reported_with_its_fix(
     url: str | None, upstream: Upstream, env: dict[str, str], fix: str
 ) -> None:
     with pytest.raises(Misconfigured, match=fix):
@@ -237,6 +251,6 @@ def test_a_wrong_setting_is_told_with_its_fix(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '"text"'])
-def test_a_broken_config_file_is_told(tmp_path: Path, content: str) -> None:
+def test_a_broken_config_file_is_reported(tmp_path: Path, content: str) -> None:
     with pytest.raises(Misconfigured, match="storage config file"):
         resolve(None, Upstream("s3", config_file(tmp_path, content)), {})

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from ray_history.archive.settings import S3Settings, Upstream, resolve
+from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
-from ray_history.archive.stores.clients import Patience
-from ray_history.archive.stores.cloud import PART_SIZE, CloudStore
+from ray_history.archive.stores.cloud import PART_SIZE, CloudStore, Patience
+from ray_history.archive.stores.s3 import S3Settings
 from tests.conftest import oss_variables, s3_variables
 from tests.support.azurite import Azurite
 from tests.support.fault_proxy import FaultProxy

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import secrets
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ray_history.archive.errors import ArchiveError, Misconfigured, NotFound
+from ray_history.archive.errors import Misconfigured, NotFound
 from ray_history.archive.settings import Upstream, resolve
-from ray_history.archive.stores import AsyncStore, Store, open_store
+from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.cloud import PART_SIZE
-from ray_history.archive.stores.concurrent import UploadCancelled
 
 KINDS = ["directory", "memory", "seaweedfs", "azurite", "gcs stand-in", "oss stand-in"]
 
@@ -221,60 +217,6 @@ def test_many_threads_may_use_one_store(store: Store) -> None:
         assert all(threads.map(work, range(80)))
 
 
-def test_the_event_loop_keeps_turning_while_the_store_works(store: Store) -> None:
-    async def measure() -> float:
-        asynchronous = AsyncStore(store, concurrency=4)
-        longest, stop = 0.0, False
-
-        async def beat() -> None:
-            nonlocal longest
-            while not stop:
-                before = time.monotonic()
-                await asyncio.sleep(0.005)
-                longest = max(longest, time.monotonic() - before - 0.005)
-
-        heart = asyncio.create_task(beat())
-        body = os.urandom(1024 * 1024)
-        await asyncio.gather(*(asynchronous.put(f"k/{n}", body) for n in range(20)))
-        assert [await asynchronous.get(f"k/{n}") for n in range(20)] == [body] * 20
-        assert len(await asynchronous.list("k")) == 20
-        assert b"".join([chunk async for chunk in asynchronous.stream("k/3", 5)]) == body[5:]
-        stop = True
-        await heart
-        asynchronous.close()
-        return longest
-
-    assert asyncio.run(measure()) < 10.0  # not a speed goal: a blocked loop would stand still for the whole work
-
-
-def test_a_cancelled_upload_stops_and_leaves_nothing(store: Store) -> None:
-    began, ended = threading.Event(), threading.Event()
-
-    def endless() -> Iterator[bytes]:
-        try:
-            while True:
-                began.set()
-                time.sleep(0.01)
-                yield b"x" * (1024 * 1024)
-        finally:
-            ended.set()
-
-    async def cancel() -> None:
-        asynchronous = AsyncStore(store, concurrency=2)
-        upload = asyncio.create_task(asynchronous.put_stream("k", endless()))
-        await asyncio.to_thread(began.wait, 10)
-        upload.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await upload
-        assert await asyncio.to_thread(ended.wait, 30)
-        asynchronous.close()
-
-    asyncio.run(cancel())
-    assert list(store.list()) == []
-    assert issubclass(UploadCancelled, Exception)
-    assert not issubclass(UploadCancelled, ArchiveError)
-
-
 @pytest.mark.parametrize("key", AWKWARD_KEYS)
 def test_a_copy_is_the_same_object_under_another_key(store: Store, key: str) -> None:
     store.put(key, b"content")
@@ -301,16 +243,3 @@ def test_copying_what_is_not_there_is_not_found_and_keeps_the_target(store: Stor
     for source, target in (("../x", "target"), ("target", "a//b")):
         with pytest.raises(Misconfigured, match="not a valid object key"):
             store.copy(source, target)
-
-
-def test_a_copy_runs_off_the_event_loop(store: Store) -> None:
-    async def copy() -> bytes:
-        asynchronous = AsyncStore(store, concurrency=2)
-        await asynchronous.put("k", b"x")
-        await asynchronous.copy("k", "l")
-        try:
-            return await asynchronous.get("l")
-        finally:
-            asynchronous.close()
-
-    assert asyncio.run(copy()) == b"x"

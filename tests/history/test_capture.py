@@ -12,8 +12,8 @@ import pytest
 
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.build.runs import Counts
 from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import LAST, View

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ray_history.archive.layout import EventFileKey, Generation
 from ray_history.archive.session_files import EventFile
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.event_source import EventSource
 from tests.history.rebuilt import task, task_id
 

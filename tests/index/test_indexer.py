@@ -24,8 +24,9 @@ from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Denied
 from ray_history.archive.event_files import DEFAULT, encode_events
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings, Upstream, resolve
+from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.build.runs import Counts
 from ray_history.history.engine import Cancelled
 from ray_history.history.read.tables import Tables

@@ -11,8 +11,8 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import list_session
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.index.log_heads import read_head, with_heads

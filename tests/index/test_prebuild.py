@@ -20,8 +20,8 @@ import pytest
 from bench.generated import generate
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.layout import Cluster
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.indexer import Indexer, Stop
 from ray_history.index.prebuild import index_ahead

@@ -12,8 +12,8 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Denied
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer, Stop
 from ray_history.index.prebuild import index_ahead

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.collector.collector_process import run_cli
 from tests.conftest import OpenStore, s3_variables
 from tests.support.captured import captured, write_archive

@@ -20,8 +20,8 @@ from typing import Any
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 
 TARBALL = Path(__file__).parents[1] / "data" / "ray-2.60.tgz"
 _TOP = "fixture-2.60"

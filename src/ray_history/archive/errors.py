@@ -1,19 +1,19 @@
-"""What can go wrong with an archive, and never the same as "it is empty".
+"""The errors of an archive. None of them means "it is empty".
 
     ArchiveError
     ├── NotFound        the object, the bucket or the directory is not there
-    ├── Denied          the store refused who we are or what we asked for
-    ├── Unreachable     no answer in time: network, wrong endpoint, server down or broken
-    └── Misconfigured   a setting is missing or cannot be right; nothing was tried
+    ├── Denied          the store rejected the credentials, or they do not allow the operation
+    ├── Unreachable     no usable answer in time: network, wrong endpoint, server down
+    └── Misconfigured   a setting is missing or wrong
 
-Every message is one line that a person can act on: what failed, and which setting to look at.
+Every message is one line: what failed, and which setting to check.
 """
 
 from __future__ import annotations
 
 
 class ArchiveError(Exception):
-    """Something about the archive went wrong; the message says what and how to fix it."""
+    """An operation on the archive failed; the message says what to fix."""
 
 
 class NotFound(ArchiveError):
@@ -21,7 +21,7 @@ class NotFound(ArchiveError):
 
 
 class Denied(ArchiveError):
-    """The store refused the credentials, or they do not allow the operation."""
+    """The store rejected the credentials, or they do not allow the operation."""
 
 
 class Unreachable(ArchiveError):

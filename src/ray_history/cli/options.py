@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from ray_history import __version__
-from ray_history.archive.settings import URL_FORMS
+from ray_history.archive.stores.registry import URL_FORMS, URL_SCHEMES
 
 Option = Callable[[Any], Any]
 
@@ -185,7 +185,7 @@ SERVE: tuple[Option, ...] = (
 
 def _storage_url(_context: Any, _option: Any, url: str | None) -> str | None:
     """The URL, if it has a form that a pod can use; its bucket and keys are not looked at."""
-    if url and urlsplit(url).scheme not in ("file", "s3", "gs", "az", "oss"):
+    if url and urlsplit(url).scheme not in URL_SCHEMES:
         raise click.BadParameter(f"{url!r} is none of {URL_FORMS}")
     return url
 

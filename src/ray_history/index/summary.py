@@ -19,8 +19,8 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.session_files import list_session
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import ObjectInfo, Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.summary import summarize
 from ray_history.history.read.tables import Tables
 

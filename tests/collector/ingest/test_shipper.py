@@ -15,8 +15,8 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster
 from ray_history.archive.session_files import events_of, list_session
-from ray_history.archive.settings import MemorySettings
 from ray_history.archive.stores.cloud import CloudStore
+from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
 from ray_history.collector.ingest.shipper import EventShipper
 from ray_history.collector.ingest.spool import Spool

@@ -15,8 +15,8 @@ import pytest
 
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster, endpoint_name
-from ray_history.archive.settings import MemorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector import polling
 from ray_history.collector.destination import Destination
 from ray_history.collector.polling import ENDPOINTS, Poller, PollReport, has_content, with_extras

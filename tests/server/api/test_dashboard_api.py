@@ -20,8 +20,8 @@ from packaging.version import Version
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api import actors, cluster_status, data_and_train, events, jobs, misc, nodes, serve
 from ray_history.server.app import AppConfig
 from ray_history.server.redaction.rules import HIDDEN, is_secret, redacted

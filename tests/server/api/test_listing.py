@@ -16,8 +16,8 @@ import pytest
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.json_rows import row
 from ray_history.history.read.tables import Tables
 from ray_history.server.api import listing

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.registry import TABLES
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES

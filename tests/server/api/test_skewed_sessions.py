@@ -15,8 +15,8 @@ import pytest
 from ray_history.archive import layout
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.routes import ROUTES
 from tests.history.rebuilt import ACTOR, NODE, Event, actor, actor_life, actor_step, node, node_life
 from tests.history.test_skew import broken, in_snake_case, leaves, one_of_each, put, real_events, with_other_numbers

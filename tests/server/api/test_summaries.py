@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.tables import Tables
 from ray_history.server.api import summaries
 from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written

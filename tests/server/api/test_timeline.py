@@ -13,8 +13,8 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import LAST, View
 from ray_history.server.api import timeline

@@ -13,8 +13,8 @@ from typing import Any
 import requests
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from ray_history.server.auth import Mode
 from tests.server.serving import Served, served

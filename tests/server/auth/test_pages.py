@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import Kubernetes, from_kubeconfig
 from ray_history.server.auth.backends import FileTokens, Nobody, ProxyHeader
 from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access

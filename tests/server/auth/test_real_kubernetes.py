@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
 from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access
 from ray_history.server.auth.credentials import Peers

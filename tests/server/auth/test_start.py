@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import in_cluster
 from ray_history.server.auth import AuthSettings, WrongAuth, checked, is_loopback, make_mode
 from tests.collector.collector_process import run_cli

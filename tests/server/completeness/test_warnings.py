@@ -14,8 +14,8 @@ import pytest
 
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api.listing import LISTINGS
 from ray_history.server.completeness.sources import NEEDS
 from tests.server.serving import Served, served

@@ -13,8 +13,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api.metrics import metrics
 from ray_history.server.app import AppConfig
 from ray_history.server.http.middleware import Plumbing

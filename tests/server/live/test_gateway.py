@@ -14,8 +14,8 @@ import pytest
 from websockets.sync.client import connect
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.live import gateway
 from ray_history.server.live import heads as heads_module

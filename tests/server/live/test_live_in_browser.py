@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.live import gateway
 from ray_history.server.live import heads as heads_module
 from tests.server.serving import served

@@ -11,8 +11,8 @@ import pytest
 
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 

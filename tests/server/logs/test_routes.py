@@ -27,8 +27,8 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.http.responses import ApiError
 from ray_history.server.logs import follow as log_following
 from ray_history.server.logs import listing as log_listing

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from ray_history.server.redaction.log_lines import without_secrets, written_by_ray
 from tests.server.serving import Served, served

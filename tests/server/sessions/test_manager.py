@@ -15,8 +15,8 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api import listing, timeline
 from ray_history.server.completeness import status as about
 from ray_history.server.sessions.endpoint import SessionRequest

@@ -14,8 +14,8 @@ from ray_history.archive.catalog import Session, read_catalog
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster
 from ray_history.archive.ledger import EventCounts, Ledger
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
 from ray_history.server.sessions.overview import OverviewCache, SessionOverview

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.engine import Limits
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer

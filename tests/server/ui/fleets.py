@@ -147,7 +147,7 @@ if __name__ == "__main__":
     import time
     from pathlib import Path
 
-    from ray_history.archive.settings import DirectorySettings
     from ray_history.archive.stores import open_store
+    from ray_history.archive.stores.directory import DirectorySettings
 
     write_fleet(open_store(DirectorySettings(Path(sys.argv[1]))), int(sys.argv[2]), time.time())

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from tests.server.serving import Served, served
 from tests.support.captured import write_archive

@@ -14,8 +14,8 @@ from ray_history.archive import layout
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.history.rebuilt import NODE, WORKER, Event, function, lifecycle, task, task_id
 
 SESSION = "session_2026-11-15_20-00-00_000000_1"

@@ -13,17 +13,44 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
+from urllib.parse import SplitResult, unquote
 
 from ..errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
-from .interface import READ_CHUNK, Level, ObjectInfo, chunks_of, require_key, require_prefix
+from .addresses import DEFAULT_BUCKET
+from .interface import READ_CHUNK, Level, ObjectInfo, Store, chunks_of, require_key, require_prefix
 
 _TEMPORARY = ".tmp"
 _ABANDONED_AFTER = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySettings:
+    """A local directory."""
+
+    path: Path
+
+    @property
+    def url(self) -> str:
+        return self.path.absolute().as_uri()
+
+    @classmethod
+    def from_url(cls, parts: SplitResult, _env: Mapping[str, str]) -> Self:
+        if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
+            raise Misconfigured(f"{parts.geturl()!r} does not name a directory: write file:///absolute/path")
+        return cls(Path(unquote(parts.path)))
+
+    @classmethod
+    def from_environment(cls, root: str, _env: Mapping[str, str], _config: Mapping[str, str]) -> Self:
+        return cls(Path(root or DEFAULT_BUCKET))
+
+    def open(self) -> Store:
+        return DirectoryStore(self.path)
 
 
 class DirectoryStore:

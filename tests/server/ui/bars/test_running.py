@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.auth import AuthSettings, make_mode
 from ray_history.server.live import heads as heads_module
 from tests.server.live.place import Place, place

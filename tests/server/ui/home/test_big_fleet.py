@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.serving import served
 from tests.server.ui.fleets import write_fleet
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.serving import Served, served
 from tests.server.ui.fleets import Made, write_fleet
 from tests.support.chromium import Chromium, Page

@@ -12,8 +12,8 @@ import pytest
 from ray_history.archive import layout
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from ray_history.server.auth import AuthSettings, make_mode
 from tests.server.serving import Served, served

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.ui.session.tracebacks import parse_traceback
 from tests.history.rebuilt import (
     ACTOR,

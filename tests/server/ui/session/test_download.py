@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from ray_history.server.redaction.log_lines import without_secrets
 from ray_history.server.ui.session import download

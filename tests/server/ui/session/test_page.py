@@ -9,8 +9,8 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from tests.history.rebuilt import JOB, NODE, OTHER_NODE, WORKER, job, job_life, node, node_life, task, task_id
 from tests.server.serving import Answer, Served, served

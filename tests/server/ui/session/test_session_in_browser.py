@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import Cluster, Generation
-from ray_history.archive.settings import DirectorySettings
 from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, Slow, end_long_ago, ran, write_session
 from tests.support.captured import captured, write_archive
