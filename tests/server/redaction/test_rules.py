@@ -7,11 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ray_history.history import secrets
 from ray_history.history.build.builder import define_words
 from ray_history.history.read.json_rows import may_hold_secret, repeated_secrets
 from ray_history.server.redaction.rules import is_secret, redacted
 
 _WORDS = (
+    *(*secrets.WORDS, *secrets.HINTS, *(f"{name}{secrets.VARIABLE}" for name in (*secrets.ORDINARY_VARIABLES, "ANY"))),
     *("auth", "Authorization", "bearer", "cookie", "cred", "credentials", "env_vars", "envVars", "jwt", "key"),
     *("api_key", "API-Key", "apiKey", "account.key", "sshkey", "pass", "passphrase", "password", "passwd", "pwd"),
     *("creds", "Pass", "PASS", "sig", "SIG", "Signature", "?sig=", "x-amz-", "OPENAI_KEY", "_KEY", "openai", "{", "}"),
@@ -61,6 +63,33 @@ def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyC
         for column in ("name", "error_message", "call_site", "extra_data"):
             assert is_suspect(database, **{column: text}), column
         assert is_suspect(database, name=text, detail=False)
+
+
+_SEPARATORS = st.sampled_from(("", "_", "-", ".", "x", "X", "7", "\u00e9"))
+_NAMES = st.lists(
+    st.one_of(
+        st.sampled_from(
+            (*secrets.WORDS, *secrets.HINTS[:-1], "passwd", "password", "credential", "OPENAI_KEY")
+        ).flatmap(lambda word: st.sampled_from((word, word.upper(), word.title()))),
+        _SEPARATORS,
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+
+
+@settings(deadline=None)
+@given(name=_NAMES)
+@example("authKey")
+@example("PASSx")
+def test_python_and_sql_agree_on_names(database: duckdb.DuckDBPyConnection, name: str) -> None:
+    """A name that Python takes for that of a secret is one in SQL, in each way in which texts assign values."""
+    if not is_secret(name):
+        return
+    for told in (f"{name}=v1", f'{{"{name}": "v1"}}', f"--{name} v1"):
+        if redacted(told) != told:
+            found = database.execute(f"select {secrets.may_contain_secret('?')}, {secrets.has_hint('?')}", [told] * 2)
+            assert found.fetchone() == (True, True), told
 
 
 @settings(deadline=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ray_history.history.registry import TABLES, TASK_ENV, Column
+from ray_history.history.secrets import has_hint, may_contain_secret
 from ray_history.history.sql import text
 
 
@@ -72,22 +73,7 @@ def _redacted(table: str, column: Column) -> str:
     return column.value.replace(env, shown if table in ("tasks", "actors") else f"{shown}::json")
 
 
-_NAME = r"[\w.\x{80}-\x{10ffff}-]*"
-_SENSITIVE = (
-    "(?:auth|bearer|cookie|credential|jwt|pass(?:phrase|wo?r?d)|pwd|secret|token|x-[a-z]+-signature|(?-i:_KEY)|"
-    "(?:anthropic|api|access|account|encryption|hmac|license|master|openai|private|service|shared|signing|ssh|storage)"
-    rf"[-_.]?key){_NAME}|(?-i:(?:[cC]reds?|CREDS?|[pP]ass|PASS|[sS]ig|SIG)(?:[^a-z:=]{_NAME})?)"
-)
-"""The last are words of their own: `passed` and `signal` are none of them."""
-_TOLD_SECRET = text(
-    rf"(?i)env_?vars|://[^/\s]*@|(?:{_SENSITIVE})[^\w:=]*[:=]|-{_NAME}(?:{_SENSITIVE})[ \t]"
-    "|[?&](?:x-[a-z]+-)?sig(?:nature)?="
-)
-"""What free text holds if it tells a secret: something named like one, and its value. Many name one and tell none
-(`tokenize.remote(batch)`, `KeyError: 7`), and looking through a row takes longer than making it."""
-
-
-_BESIDE_VARIABLES = "may_hold_secret(beside_variables(coalesce(runtime_env, '')))"
+_BESIDE_VARIABLES = has_hint("beside_variables(coalesce(runtime_env, ''))")
 
 
 def may_hold_secret(table: str, *, detail: bool, clean: bool = False) -> str:
@@ -96,31 +82,26 @@ def may_hold_secret(table: str, *, detail: bool, clean: bool = False) -> str:
     if table != "tasks":
         return "true"
     if not detail:
-        return f"regexp_matches(name, {_TOLD_SECRET})"
+        return may_contain_secret("name")
     repeated = f"""
-        or regexp_matches(concat_ws(' ', name, call_site), {_TOLD_SECRET})
+        or {may_contain_secret("concat_ws(' ', name, call_site)")}
         or {_BESIDE_VARIABLES}
     """
     # One pattern for both: getting it ready takes as long as making a hundred rows.
     carried = "[span.extraData for span in spans if span.extraData <> '{}']"
     return f"""
-        regexp_matches(concat_ws(chr(10), error_message, array_to_string({carried}, chr(10))), {_TOLD_SECRET})
+        {may_contain_secret(f"concat_ws(chr(10), error_message, array_to_string({carried}, chr(10)))")}
         {"" if clean else repeated}
     """
-
-
-def tells_secret(words: str) -> str:
-    """SQL: whether a text may tell a secret."""
-    return f"regexp_matches({words}, {_TOLD_SECRET})"
 
 
 def repeated_secrets(tasks: str, names: str) -> str:
     """SQL: whether a secret may be told by what many tasks have in common: their names, where they were called, their
     runtime environments. Looked at once, it need not be looked at in each row."""
     # Not by a condition: DuckDB would look at each row, before it tells which differ.
-    of_calls = f"coalesce(bool_or({tells_secret('call_site')} or {_BESIDE_VARIABLES}), false)"
+    of_calls = f"coalesce(bool_or({may_contain_secret('call_site')} or {_BESIDE_VARIABLES}), false)"
     return f"""
         select
             (select {of_calls} from (select distinct call_site, runtime_env from {tasks}))
-            or (select coalesce(bool_or({tells_secret("name")}), false) from (select distinct name from {names}))
+            or (select coalesce(bool_or({may_contain_secret("name")}), false) from (select distinct name from {names}))
         """

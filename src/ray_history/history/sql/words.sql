@@ -145,10 +145,6 @@ create or replace macro beside_variables(env) as
         else json_merge_patch(try_cast(env as json), '{"env_vars": null}'::json)::varchar
     end;
 
--- Whether a text mentions anything that sounds like a secret: rarely, so that most rows need not be looked through.
-create or replace macro may_hold_secret(words) as
-    regexp_matches(words, '(?i)auth|bearer|cookie|cred|env_?vars|jwt|key|pass|pwd|secret|sig|token|://[^/\s]*@');
-
 -- What the state API shows of a runtime environment beside its text: the packages it needs, and its settings.
 create or replace macro runtime_env_extras(env) as
     json_merge_patch(

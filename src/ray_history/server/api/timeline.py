@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.read.json_rows import tells_secret
+from ray_history.history.secrets import may_contain_secret
 from ray_history.server.api.listing import EXCLUDE_INTERNAL, LISTINGS, conditions, without_internal
 from ray_history.server.http.query_params import Filter, boolean
 from ray_history.server.http.responses import JSON, streamed_json
@@ -84,8 +84,8 @@ _EVENT = f"""to_json({{
 }})::varchar"""
 
 _MAY_TELL_SECRET = f"""(
-    (span.extraData <> '{{}}' and {tells_secret("span.extraData")})
-    or {tells_secret("span.eventName")}
+    (span.extraData <> '{{}}' and {may_contain_secret("span.extraData")})
+    or {may_contain_secret("span.eventName")}
     or is_called_so
 )"""
 
@@ -108,7 +108,7 @@ def _parts(request: SessionRequest, job: str) -> Iterator[str]:
     tasks = f"""(
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
-            coalesce({tells_secret("func_or_class_name")}, false) as is_called_so,
+            coalesce({may_contain_secret("func_or_class_name")}, false) as is_called_so,
             coalesce(node_ip_address, '') as node_ip_address, concat(component_type, ':', component_id) as component
         from {without_internal(request, "tasks", tables.source("tasks", request.view))}
         where component_type in ('worker', 'driver') and type <> 'DRIVER_TASK' and len(spans) > 0

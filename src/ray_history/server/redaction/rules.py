@@ -21,35 +21,22 @@ from typing import Any
 
 import msgspec
 
+from ray_history.history import secrets
+
 HIDDEN = "<redacted>"
 """Ray's own word for it."""
 
-_ENVIRONMENT = frozenset({"env_vars", "envvars"})
 _RUNTIME_ENV = frozenset(
     {"runtime_env", "runtimeenv", "serialized_runtime_env", "serializedruntimeenv", "runtime_env_json"}
 )
 
-_ORDINARY_WORDS = frozenset({"auth", "cred", "creds", "pass", "sig"})
-"""Names of secrets that messages use as well."""
-_SECRET_WORDS = _ORDINARY_WORDS | {"authorization", "bearer", "cookie", "jwt", "passphrase", "pwd", "token"}
-_SECRET_PARTS = re.compile(
-    "passw(or)?d|secret|credential|x-[a-z]+-signature|"
-    "(anthropic|api|access|account|auth|encryption|hmac|license|master|openai|private|secret|service|shared|signing|"
-    "ssh|storage)[-_. ]?key|auth[-_. ]?token",
-    re.IGNORECASE,
-)
+_SECRET_PARTS = re.compile(secrets.PARTS, re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(
-    r"(?<!CACHE)(?<!FOREIGN)(?<!LABEL)(?<!PARTITION)(?<!PRIMARY)(?<!PUBLIC)(?<!SORT)_KEY(?![A-Za-z])"
+    "".join(f"(?<!{name})" for name in secrets.ORDINARY_VARIABLES) + secrets.VARIABLE + "(?![A-Za-z])"
 )
-"""`OPENAI_KEY`, as variables of an environment are written; `partition_key` is an ordinary name."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_HINTS = (
-    *("auth", "bearer", "cookie", "cred", "env_vars", "envvars", "jwt", "key", "pass", "pwd", "secret", "sig", "token"),
-    "://",
-)
-"""What every text with something to hide contains."""
-_HINTS_IN_JSON = tuple(word.encode() for word in (*_HINTS, "runtime_env", "runtimeenv", "\\u"))
+_HINTS_IN_JSON = tuple(word.encode() for word in (*secrets.HINTS, "runtime_env", "runtimeenv", "\\u"))
 _NAMED = re.compile(
     r"""(?<![\w.-])(?P<key>-*+[A-Za-z_][\w.-]*+)(?P<quote>\\*+["'])?(?:\s*(?P<by>[:=])\s*|[ \t]*(?=\{))"""
     r"""|(?<!\S)(?P<option>--?[A-Za-z][\w.-]*+)[ \t]+"""
@@ -61,11 +48,11 @@ _VALUE = re.compile(
 _PASSWORD_IN_URL = re.compile(
     r"(?<![a-z0-9+.-])(?P<before>[a-z][a-z0-9+.-]*+://[^/\s:@]*+:)[^/\s@]++(?=@)", re.IGNORECASE
 )
-_SIGNATURE_IN_URL = re.compile(r"""(?P<before>[?&](?:x-[a-z]+-)?sig(?:nature)?=)[^\s&"'<>]++""", re.IGNORECASE)
+_SIGNATURE_IN_URL = re.compile(rf"""(?P<before>{secrets.SIGNATURE_IN_URL})[^\s&"'<>]++""", re.IGNORECASE)
 _SAID = re.compile(r"[A-Za-z]+[.!]?|[0-9]{1,4}[.!]?")
 """A value that is a word or a count: `auth: failed`, `pass: 7`."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
-_VARIABLES = re.compile("env_?vars", re.IGNORECASE)
+_VARIABLES = re.compile(secrets.RUNTIME_ENV_VARIABLES_PATTERN, re.IGNORECASE)
 _MEMBER = re.compile(
     r"""(?P<name>(?P<q>\\*+["'])(?:(?!(?P=q))[^\\])*+(?P=q)\s*+:\s*+)(?P<quote>\\*+["'])(?:(?!(?P=quote))[^\\])*+(?P=quote)"""
 )
@@ -99,7 +86,7 @@ def is_secret(key: str) -> bool:
 def _sounds_secret(key: str) -> bool:
     if _SECRET_PARTS.search(key) or _SECRET_VARIABLE.search(key):
         return True
-    return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(key))
+    return any(word.lower() in secrets.WORDS for word in _WORD.findall(key))
 
 
 _USUAL_LENGTH = 80
@@ -111,7 +98,7 @@ def _object(body: dict[str, Any]) -> dict[str, Any]:
     result = {}
     for key, value in body.items():
         name = key.lower()
-        if name in _ENVIRONMENT or is_secret(key):
+        if name in secrets.RUNTIME_ENV_VARIABLES or is_secret(key):
             result[key] = _hidden(value)
         elif name in _RUNTIME_ENV and isinstance(value, str):
             result[key] = _runtime_env(value)
@@ -175,7 +162,7 @@ _known_text = lru_cache(2048)(_looked_through)
 def _has_hint(text: str) -> bool:
     """Most texts end here: ten times as fast as a pattern of all hints."""
     folded = text.casefold()
-    return any(hint in folded for hint in _HINTS)
+    return any(hint in folded for hint in secrets.HINTS)
 
 
 def _of_json(text: str) -> str:
@@ -212,7 +199,7 @@ def _secret(text: str, named: re.Match[str]) -> tuple[str, int]:
         return "", named.end()
     if named["option"] and value[0].startswith("--"):  # `--token --password x`: the next option
         return "", named.end()
-    is_bare = not named["quote"] and named["by"] == ":" and named["key"].lower() in _ORDINARY_WORDS
+    is_bare = not named["quote"] and named["by"] == ":" and named["key"].lower() in secrets.ORDINARY_WORDS
     if is_bare and _SAID.fullmatch(value[0]):
         return "", named.end()
     return HIDDEN, value.end()

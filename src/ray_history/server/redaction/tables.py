@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ray_history.history.read.json_rows import tells_secret
 from ray_history.history.read.tables import Tables
+from ray_history.history.secrets import has_hint, may_contain_secret
 from ray_history.history.sql import text
 from ray_history.server.redaction.rules import HIDDEN, redacted
 
@@ -36,7 +36,7 @@ class _Column:
         """SQL: whether looking through a value is worth it. Only tasks are many."""
         if self.table != "tasks":
             return f"told.{self.name} is not null"
-        return f"may_hold_secret({self.words})" if self.name == "runtime_env" else tells_secret(self.words)
+        return has_hint(self.words) if self.name == "runtime_env" else may_contain_secret(self.words)
 
     @property
     def has_texts(self) -> bool:
