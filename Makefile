@@ -1,54 +1,70 @@
-# Everything the project needs is set up by these targets; only Python >= 3.11 and the package registries are assumed.
+# Needs only Python >= 3.11, make and the package registries. Each target is one command.
 PYTHON ?= python3
 VENV := .venv/bin
+RUN := $(VENV)/python -m
+PYTEST := $(RUN) pytest -n 2 --dist loadgroup
+LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+DEMO_LOCK := $(LOCK) - --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+RAY ?= 2.60
 
-.PHONY: install parts test lint format bench demo docs screenshots lock clean
+.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench demo docs screenshots lock package clean
 
 install: .venv/.installed
 
 .venv/.installed: requirements-dev.lock pyproject.toml
-	@$(PYTHON) install.py $<
-	@touch $@
+	@$(PYTHON) install.py $< && touch $@
 
-# Only what the demo needs; all of it is in the other lock too, so whichever comes second adds to the first.
+# Only what the demo needs. The other lock file contains all of it, so either can be installed first.
 .venv/.demo: requirements-demo.lock pyproject.toml
-	@$(PYTHON) install.py $<
-	@touch $@
+	@$(PYTHON) install.py $< && touch $@
 
-parts: install
-	$(VENV)/python -m tests.support.azurite install
-	$(VENV)/python -m tests.support.axe install
-	$(VENV)/python -m tests.support.chromium install
+parts: part-azurite part-axe part-chromium
 
-test: lint parts
-	$(VENV)/python -m pytest -n 2 --dist loadgroup
+part-%: install
+	$(RUN) tests.support.$* install
 
-lint: install
-	$(VENV)/ruff check .
-	$(VENV)/ruff format --check .
+hooks: install
+	$(VENV)/pre-commit install
+
+test: lint check
+
+check: parts
+	$(PYTEST)
+
+check-ray: parts
+	$(VENV)/uv pip install --quiet 'ray[data,default,serve]==$(RAY).*' && $(PYTEST) -m real_ray
+
+lint: ruff types workflows
+
+ruff: install
+	$(VENV)/ruff check . && $(VENV)/ruff format --check .
+
+types: install
 	$(VENV)/mypy
 
+workflows: install
+	$(VENV)/zizmor --offline --quiet .github
+
 format: install
-	$(VENV)/ruff check --fix .
-	$(VENV)/ruff format .
+	$(VENV)/ruff check --fix . && $(VENV)/ruff format .
 
 bench: install
-	$(VENV)/python -m bench
+	$(RUN) bench
 
 demo: $(or $(wildcard .venv/.installed),.venv/.demo)
 	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)
 
 docs: install
-	$(VENV)/python -m tests.reference_pages
+	$(RUN) tests.reference_pages
 
 screenshots: install
-	$(VENV)/python -m tests.screenshots
-
-COMPILE := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+	$(RUN) tests.screenshots
 
 lock: install
-	$(COMPILE) --all-extras --output-file requirements-dev.lock
-	printf 'editables\nhatchling\nuv\n' | $(COMPILE) - --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+	$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock && printf 'editables\nhatchling\nuv\n' | $(DEMO_LOCK) pyproject.toml
+
+package: install
+	mkdir -p dist && $(RUN) scripts.release_notes $(RELEASE) > dist/notes.md && $(VENV)/hatchling build -d dist && helm package deploy/helm/ray-history --destination dist
 
 clean:
 	rm -rf .venv .parts

@@ -78,6 +78,7 @@ class Comparison:
     def compare(self, asked: Iterable[Question]) -> None:
         """Send all requests; those answered differently are sent again before they count."""
         suspects = [question for question in dict.fromkeys(asked) if self._pattern in str(question)]
+        print(f"  {len(suspects):,} requests", flush=True)
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE)
