@@ -8,73 +8,93 @@ from pathlib import Path
 
 import click
 
-from ray_history.cli.command import ray_history
+from ray_history.cli.main import ray_history
+from ray_history.cli.options import SettingOption
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES
 
 DOCS = Path(__file__).parent.parent / "docs"
-_VARIABLES = re.compile(r"\s*\[env: ([A-Z0-9_]+(?:, [A-Z0-9_]+)*)(?:; default: (.+?))?\]")
 
 
 def configuration() -> str:
     """Every command, flag and variable."""
+    verbs = list(commands(ray_history, "ray-history"))
     lines = [
         "# Configuration reference",
         "",
-        "Every command, flag and variable. A flag wins over its variable, except for the collector, where the variable",
-        "wins, as in KubeRay's. Variables of the storages themselves (keys, endpoints, identities) are in",
-        "[storage.md](storage.md).",
+        "All commands with their options and environment variables. The command line takes precedence over the",
+        "environment; for `collect` it is the reverse, as in KubeRay. The variables of storage backends (keys,",
+        "endpoints, identities) are described in [storage.md](storage.md).",
         "",
-        "Two more programs take KubeRay's command lines as they are, with one dash or two: `collector` is",
-        "`ray-history collect`, and `historyserver` is `ray-history serve` on all addresses.",
+        "Two more programs accept KubeRay's command lines, with one dash or two: `collector` runs",
+        "`ray-history collect`, and `historyserver` runs `ray-history serve` on all addresses and without",
+        "authentication.",
         "",
-        "For all commands, before the command's name:",
+        "Options of all commands, before the command's name:",
         "",
         *_table(ray_history),
     ]
-    for name, command in _commands(ray_history, "ray-history"):
-        told = re.sub(r"\s+", " ", (command.help or "").split("\n\n")[0].split("\b")[0]).strip()
-        lines += ["", f"## `{name}`", "", told, "", *_table(command)]
+    for name, command in verbs:
+        summary = re.sub(r"\s+", " ", (command.help or "").split("\n\n")[0]).strip()
+        lines += ["", f"## `{name}`", "", summary, "", *_table(command)]
+    lines += ["", "## Former names", "", "Previous names of options and variables keep working.", ""]
+    lines += ["| former name | name |", "|---|---|"]
+    lines += sorted({row for _, command in verbs for option in options(command) for row in _former_names(option)})
     return "\n".join(lines) + "\n"
 
 
-def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    for each, command in group.commands.items():
+def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+    """The commands below a group, with their full names."""
+    context = click.Context(group, info_name=name)
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
         if isinstance(command, click.Group):
-            yield from _commands(command, f"{name} {each}")
-        elif not command.hidden:
+            yield from commands(command, f"{name} {each}")
+        elif command is not None and not command.hidden:
             yield f"{name} {each}", command
 
 
+def options(command: click.Command) -> list[click.Option]:
+    return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+
+
 def _table(command: click.Command) -> list[str]:
-    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
-    if not options:
-        return ["It takes no flags."]
-    return ["| flag | variable | default | meaning |", "|---|---|---|---|", *map(_row, options)]
+    rows = [_row(option) for option in options(command)]
+    return ["| option | variable | default | meaning |", "|---|---|---|---|", *rows]
 
 
 def _row(option: click.Option) -> str:
-    told = option.help or ""
-    found = _VARIABLES.search(told)
-    variables = found[1].split(", ") if found else [option.envvar] if isinstance(option.envvar, str) else []
-    default = found[2] if found and found[2] else _default(option)
+    former = option.former_flags if isinstance(option, SettingOption) else ()
+    flags = [name for name in (*option.opts, *option.secondary_opts) if name not in former]
+    default = _default(option)
     cells = [
-        ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts)),
-        ", ".join(f"`{name}`" for name in variables),
-        f"`{default}`" if default not in ("", "none") else "",
-        _VARIABLES.sub("", told).replace("|", "\\|"),
+        ", ".join(f"`{name}`" for name in flags),
+        ", ".join(f"`{name}`" for name in _variables(option)[:1]),
+        f"`{default}`" if default else "",
+        (option.help or "").replace("|", "\\|"),
     ]
     return "| " + " | ".join(cells).replace("  ", " ") + " |"
+
+
+def _variables(option: click.Option) -> list[str]:
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
 
 
 def _default(option: click.Option) -> str:
     if isinstance(option.show_default, str):
         return option.show_default
-    if option.is_flag and not option.secondary_opts:
-        return ""
-    if option.is_flag:
+    if option.is_flag and option.secondary_opts:
         return (option.opts if option.default else option.secondary_opts)[0]
+    if isinstance(option.default, bool):
+        return ""
     return str(option.default) if isinstance(option.default, str | int | float) else ""
+
+
+def _former_names(option: click.Option) -> Iterator[str]:
+    former_flags = option.former_flags if isinstance(option, SettingOption) else ()
+    yield from (f"| `{former}` | `{option.opts[0]}` |" for former in former_flags)
+    variable, *former_variables = _variables(option) or [""]
+    yield from (f"| `{former}` | `{variable}` |" for former in former_variables)
 
 
 def api() -> str:

@@ -1,5 +1,5 @@
 """`python -m ray_history`."""
 
-from ray_history.cli.command import main
+from ray_history.cli import main
 
 main()

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from ray_history.cli.command import _two_dashes
-from ray_history.cli.command import ray_history as program
+from ray_history.cli.kuberay import with_two_dashes
+from ray_history.cli.main import ray_history as program
 from ray_history.collector.settings import CollectorSettings
 from ray_history.collector.settings import resolve as resolve_collector
 
@@ -36,7 +36,7 @@ def parse(container: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, di
     words = [re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], word) for word in words]
     words = [re.sub(r"=/etc/ray-history/.*", f"={Path(__file__)}", word) for word in words]
     start = {"collector": ["collect"], "historyserver": ["serve"], "ray-history": []}[words[0]]
-    words = start + _two_dashes(words[1:])
+    words = start + with_two_dashes(words[1:])
     above = program.make_context("ray-history", list(words))
     name, command, rest = program.resolve_command(above, [*above._protected_args, *above.args])
     assert isinstance(command, click.Command)

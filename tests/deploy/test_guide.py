@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_history.cli.command import ray_history as program
+from ray_history.cli.main import ray_history as program
 from tests.deploy.documents import CHART, MANIFESTS, ROOT
 
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()

@@ -67,7 +67,7 @@ def test_tables_are_read_as_documented(archive: Path, tmp_path: Path) -> None:
 
 def test_names_and_all_exclude_each_other(archive: Path, tmp_path: Path) -> None:
     ran = indexed(archive, tmp_path, "--all", "default/c0")
-    assert (ran.returncode, "leave out default/c0" in ran.stderr) == (2, True)
+    assert (ran.returncode, "or drop default/c0" in ran.stderr) == (2, True)
 
 
 def on_a_terminal(columns: int, *command: str, interrupted: Callable[[], bool] = lambda: False) -> tuple[int, str]:
@@ -110,7 +110,7 @@ def test_people_who_stop_it_are_told_on_a_line_of_its_own(
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--all"]
     status, written = on_a_terminal(100, *command, interrupted=lambda: any(tmp_path.glob("*/new-*/*/*")))
     assert status == 1
-    assert written.endswith("\r\x1b[Kray-history: stopped after 0 of 1 sessions; what is done stays done\r\n")
+    assert written.endswith("\r\x1b[Kray-history: interrupted; 0 of 1 sessions are done\r\n")
 
 
 class _Flawed(Indexer):
@@ -147,5 +147,5 @@ def test_told_to_end_it_says_so_and_leaves_nothing_half_done(
         process.send_signal(told)
         said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (1, "")
-    assert complained == "ray-history: stopped after 0 of 1 sessions; what is done stays done\n"
+    assert complained == "ray-history: interrupted; 0 of 1 sessions are done\n"
     assert list(cache.glob("*/new-*")) == []

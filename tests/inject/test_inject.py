@@ -114,7 +114,7 @@ def test_the_collector_runs_as_rays_user() -> None:
 
 
 def test_an_archive_in_a_directory_is_mounted() -> None:
-    (document,) = documents(inject(HEAD, Sidecar(image="i", storage="file:///archive", claim="shared")))
+    (document,) = documents(inject(HEAD, Sidecar(image="i", storage="file:///archive", pvc="shared")))
     (pod,) = pods(document)
     assert {"name": "ray-history-archive", "persistentVolumeClaim": {"claimName": "shared"}} in pod["spec"]["volumes"]
     assert {"name": "ray-history-archive", "mountPath": "/archive"} in pod["spec"]["containers"][1]["volumeMounts"]
@@ -235,8 +235,8 @@ def test_what_cannot_be_done_is_said(text: str, told: str) -> None:
     ("wrong", "told"),
     [
         ({}, "say where the archive is"),
-        ({"storage": "file:///archive"}, "go together"),
-        ({"storage": "s3://b", "claim": "c"}, "go together"),
+        ({"storage": "file:///archive"}, "must be given together"),
+        ({"storage": "s3://b", "pvc": "c"}, "must be given together"),
     ],
 )
 def test_a_collector_without_an_archive_is_refused(wrong: dict[str, str], told: str) -> None:

@@ -68,7 +68,7 @@ def test_the_drop_in_takes_kuberays_command_line(
     ):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/clusters") as answer:
             assert b'"name":"demo"' in answer.read()
-        assert "--session-cache-ttl has no effect here" in process.log_tail()
+        assert "--session-cache-ttl has no effect" in process.log_tail()
         assert "running clusters are not shown: there is no kubeconfig" in process.log_tail()
 
 
@@ -148,7 +148,7 @@ def exit_code(process: Process) -> int:
         (("serve", "--storage", "file:///nowhere/at/all"), "no such directory"),
         (("serve",), "storage"),
         (("serve", "--storage", "file:///tmp", "--port", "x"), "not a valid integer"),
-        (("index", "--storage", "file:///tmp"), "say which sessions"),
+        (("index", "--storage", "file:///tmp"), "no sessions given"),
         (("dashboard", "add", "newest"), "is no Ray version"),
     ],
 )

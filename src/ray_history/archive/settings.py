@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ray_history.setting import setting
+
 from .errors import Misconfigured
 from .stores.registry import BY_SCHEME, BY_UPSTREAM_NAME, URL_FORMS, StorageSettings
 
@@ -29,6 +31,39 @@ class Upstream:
     backend: str = ""
     config_path: str = ""
     root: str = ""
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """Where the archive is, as given on the command line."""
+
+    storage: str | None = setting(None, f"Archive URL: {URL_FORMS}.", metavar="URL")
+    storage_backend: str = setting(
+        "",
+        f"KubeRay's name of the storage backend ({', '.join(BY_UPSTREAM_NAME)}), which environment variables configure.",
+        flags=("--storage-backend", "--runtime-class-name"),
+        variable="STORAGE_BACKEND",
+        metavar="NAME",
+    )
+    storage_backend_config_path: str = setting(
+        "",
+        "KubeRay's JSON configuration file of the storage backend.",
+        flags=("--storage-backend-config-path", "--runtime-class-config-path"),
+        variable="STORAGE_BACKEND_CONFIG_PATH",
+        metavar="FILE",
+    )
+    storage_root_dir: str = setting(
+        "",
+        "Key prefix inside the bucket; for localtest, the directory.",
+        flags=("--storage-root-dir", "--ray-root-dir"),
+        variable="STORAGE_ROOT_DIR",
+        metavar="PREFIX",
+    )
+
+    def resolve(self, environ: Mapping[str, str]) -> StorageSettings:
+        """The settings that these options and the environment add up to."""
+        upstream = Upstream(self.storage_backend, self.storage_backend_config_path, self.storage_root_dir)
+        return resolve(self.storage, upstream, environ)
 
 
 def resolve(url: str | None, upstream: Upstream, environ: Mapping[str, str]) -> StorageSettings:

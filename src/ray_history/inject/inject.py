@@ -58,7 +58,7 @@ class Sidecar:
     env: tuple[tuple[str, str], ...] = ()
     env_from: tuple[tuple[str, str], ...] = ()
     """Pairs of `secret` or `configmap` and a name."""
-    claim: str | None = None
+    pvc: str | None = None
     """The PersistentVolumeClaim behind a `file://` archive."""
     port: int = 8084
 
@@ -66,8 +66,8 @@ class Sidecar:
         told = {name for name, _ in self.env} & {"STORAGE_BACKEND", "RAY_HISTORY_STORAGE"}
         if not (self.storage or told or self.env_from):
             raise CannotInject("say where the archive is: --storage URL, or --env STORAGE_BACKEND=..., or --env-from")
-        if bool(self.claim) != bool(self.directory):
-            raise CannotInject("--storage file:///dir and --claim NAME go together: the claim is mounted at /dir")
+        if bool(self.pvc) != bool(self.directory):
+            raise CannotInject("--storage file:///dir and --pvc must be given together: the claim is mounted at /dir")
 
     @property
     def variables(self) -> Variables:
@@ -197,9 +197,9 @@ def _add_to_pod(pod: CommentedMap, known: Variables, root: str, sidecar: Sidecar
             raise CannotInject(f"{where} has a collector, {other.get('name')!r}: change its image, or remove it first")
     _tell_events(ray, sidecar.port, where)
     mounts = [_shared_mount(pod, ray, root)]
-    if sidecar.claim:
+    if sidecar.pvc:
         with growing(pod, "volumes") as volumes:
-            set_key(named(volumes, ARCHIVE), "persistentVolumeClaim", {"claimName": sidecar.claim})
+            set_key(named(volumes, ARCHIVE), "persistentVolumeClaim", {"claimName": sidecar.pvc})
         mounts.append({"name": ARCHIVE, "mountPath": sidecar.directory})
     if any(name == "RAY_ENABLE_K8S_TOKEN_AUTH" for name, _ in known):
         mounts.append({"name": TOKEN_VOLUME, "mountPath": _TOKEN_PATH, "readOnly": True})

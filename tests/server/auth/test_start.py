@@ -79,14 +79,14 @@ def test_the_drop_in_is_open_as_kuberays_and_says_so(place: Path, tmp_path: Path
         assert b'"name":"demo"' in requests.get(f"http://127.0.0.1:{port}/clusters", timeout=60).content
         log = process.log_tail()
     assert "warning" in log
-    assert "sees every session of every namespace; --auth token, kubernetes or header" in log
+    assert "every client can see every session; restrict access with --auth token, kubernetes or header" in log
 
 
 def test_the_drop_in_can_be_guarded(place: Path, tmp_path: Path) -> None:
     flags = ("-storage-backend=localtest", f"--storage-root-dir={place}", "-auth=token")
     with running(tmp_path, "historyserver", *flags, f"--auth-tokens-file={rules_file(tmp_path)}") as (process, port):
         assert requests.get(f"http://127.0.0.1:{port}/clusters", timeout=60).status_code == 401
-        assert "sees every session" not in process.log_tail()
+        assert "every client can see every session" not in process.log_tail()
 
 
 def test_this_machine_alone_needs_no_choice() -> None:

@@ -80,7 +80,7 @@ def test_what_was_named_must_be_there_and_what_was_not_is_only_told(
         with pytest.raises(Misconfigured):
             make_fleet(wrong)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # a pod without a service account
-    assert make_fleet(LiveSettings()).asked is False
+    assert make_fleet(LiveSettings()).contacts_heads is False
     with pytest.raises(Misconfigured):
         make_fleet(LiveSettings(kube="on"))
 

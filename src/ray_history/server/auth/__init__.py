@@ -5,10 +5,12 @@ somebody may see is asked where sessions are found (`SessionCatalog`), so that n
 see is not there.
 """
 
+from ray_history.server.settings import AuthSettings
+
 from .backends import Mode, Nobody
 from .guard import Guard
 from .login import Login
-from .settings import AuthSettings, WrongAuth, checked, is_loopback, make_mode
+from .settings import WrongAuth, checked, is_loopback, make_mode
 from .viewer import EVERYBODY, Hidden, Viewer, is_let_in, shown_name, viewer_of
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from ray_history.kube import Access, KubeError, Kubernetes
+from ray_history.server.settings import AuthSettings
 
 from .backends import FileTokens, Mode, Nobody, ProxyHeader
 from .by_kubernetes import ByKubernetes, parse_access
@@ -21,21 +21,6 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 class WrongAuth(ValueError):
     """A choice that cannot be carried out, and what to change."""
-
-
-@dataclass(frozen=True)
-class AuthSettings:
-    """All that can be chosen."""
-
-    auth: str | None = None
-    auth_file: str | None = None
-    auth_header: str = "X-Forwarded-User"
-    auth_groups_header: str = "X-Forwarded-Groups"
-    auth_trusted_peers: str = ""
-    auth_audience: str = ""
-    auth_access: str = "get rayclusters.ray.io"
-    auth_scope: str = "namespace"
-    auth_cache: float = 60.0
 
 
 def is_loopback(host: str) -> bool:

@@ -1,10 +1,12 @@
 """Clusters that run: known by Kubernetes, shown by their heads, and from the archive when a head does not answer."""
 
+from ray_history.server.settings import LiveSettings
+
 from .fleet import LIVE, Fleet, Running
 from .gateway import LiveView
 from .heads import HeadClient, HeadUnreachable, Version
 from .routes import LivePage, live_routes
-from .settings import LiveSettings, api_server, make_fleet
+from .settings import api_server, make_fleet
 
 __all__ = [
     "LIVE",

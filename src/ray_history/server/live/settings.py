@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from ray_history.kube import (
@@ -17,27 +16,12 @@ from ray_history.kube import (
     in_cluster,
     is_in_cluster,
 )
+from ray_history.server.settings import LiveSettings
 
 from .fleet import Fleet
 from .heads import HeadClient
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LiveSettings:
-    """All that can be chosen."""
-
-    kube: str = "auto"
-    kubeconfigs: str = ""
-    kube_context: str = ""
-    kube_namespaces: str = ""
-    kube_api_qps: float = 100
-    kube_api_burst: int = 200
-    use_kubernetes_proxy: bool = False
-    use_auth_token_mode: bool = False
-    ray_token_file: str | None = None
-    live_proxy: bool = True
 
 
 def make_fleet(settings: LiveSettings) -> Fleet:

@@ -1,0 +1,57 @@
+"""`ray-history collect`: run the collector."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ray_history.collector.settings import SETTINGS, Setting, resolve
+
+from .options import with_store
+
+if TYPE_CHECKING:
+    from ray_history.archive.stores import Store
+
+
+def _option(setting: Setting) -> Any:
+    # The texts are parsed by `resolve`: there the environment wins over the command line, as in KubeRay.
+    switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind == "boolean" else {}
+    return click.option(
+        *setting.flags,
+        setting.name,
+        envvar=setting.variable,
+        show_envvar=True,
+        default=setting.default or None,
+        show_default=True,
+        metavar=setting.kind.upper(),
+        help=setting.help,
+        **switch,
+    )
+
+
+def _with_collector_settings(command: Any) -> Any:
+    for setting in reversed(SETTINGS):
+        command = _option(setting)(command)
+    return command
+
+
+@click.command("collect")
+@with_store
+@_with_collector_settings
+def command(store: Store, **flags: str | None) -> None:
+    """Run the collector sidecar of one Ray node.
+
+    It stores the node's events and log files in the archive and, on the head node, the state of the dashboard.
+    Ray exports its events to the collector if these variables are set for every Ray process, drivers included:
+
+    \b
+      RAY_enable_ray_event=true
+      RAY_enable_core_worker_ray_event_to_aggregator=true
+      RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR=http://127.0.0.1:8084/v1/events
+      RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES=ALL
+    """
+    from ray_history.collector.process import leave, run
+
+    leave(run(resolve(flags, os.environ), store, os.environ))

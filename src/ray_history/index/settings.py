@@ -1,0 +1,53 @@
+"""Settings of the index: the local cache, and what rebuilding sessions may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ray_history.setting import setting
+
+if TYPE_CHECKING:
+    from ray_history.archive.stores import Store
+
+    from .indexer import Indexer
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """Where rebuilt sessions are kept on this machine, and the limits of rebuilding."""
+
+    cache_dir: str = setting("~/.cache/ray-history", "Local cache of rebuilt sessions.", metavar="DIR")
+    cache_size: int = setting(
+        10_240, "Cache size limit; least recently used entries are evicted.", minimum=1, metavar="MIB"
+    )
+    build_memory: int = setting(
+        1024, "Memory limit for rebuilding sessions, whatever their size.", minimum=512, metavar="MIB"
+    )
+    build_threads: int = setting(
+        _usable_cores, "Threads for rebuilding sessions.", minimum=1, metavar="NUMBER", default_text="all cores"
+    )
+    share_index: bool = setting(True, "Store rebuilt sessions in the archive for other servers.")
+
+    @property
+    def cache_folder(self) -> Path:
+        return Path(self.cache_dir).expanduser()
+
+
+def make_indexer(store: Store, settings: IndexSettings) -> Indexer:
+    """An indexer of the archive. The settings are plain data, so a process elsewhere can make the same one."""
+    # Importing DuckDB takes 0.1 s, which `ray-history --help` must not spend.
+    from ray_history.history.engine import Limits
+
+    from .cache import Cache
+    from .indexer import Indexer
+
+    cache = Cache(settings.cache_folder, settings.cache_size << 20)
+    limits = Limits(settings.build_memory << 20, settings.build_threads)
+    return Indexer(store, cache, limits, share=settings.share_index)
