@@ -22,7 +22,7 @@ ALLOWED = {
 """Which other rooms a room may import. Every room may import modules beside the rooms, such as `log_setup`."""
 
 LAYERS = (
-    {"formatting", "loose_json"},
+    {"formatting", "loose_json", "settings"},
     {"http"},
     {"redaction"},
     {"auth"},
@@ -34,7 +34,7 @@ LAYERS = (
     {"api"},
     {"ui"},
     {"routes"},
-    {"app", "process", "settings"},
+    {"app", "process"},
 )
 """The parts of the server; each imports only itself and those above it."""
 
