@@ -36,7 +36,7 @@ def test_help_names_every_option() -> None:
     ("arguments", "env", "message"),
     [
         (("sessions",), {}, "no storage given: use --storage URL"),
-        (("sessions", "--storage", "s4://x"), {}, "is not understood"),
+        (("sessions", "--storage", "s4://x"), {}, "invalid storage URL"),
         (("sessions", "--storage", "file:///nonexistent/archive"), {}, "there is no such directory"),
         (("sessions", "--nonsense"), {}, "No such option"),
         (("nonsense",), {}, "No such command"),

@@ -40,7 +40,7 @@ class StorageOptions:
     storage: str | None = setting(None, f"Archive URL: {URL_FORMS}.", metavar="URL")
     storage_backend: str = setting(
         "",
-        f"KubeRay's name of the storage backend ({', '.join(BY_UPSTREAM_NAME)}), which environment variables configure.",
+        f"KubeRay's name of the backend ({', '.join(BY_UPSTREAM_NAME)}), configured by environment variables.",
         flags=("--storage-backend", "--runtime-class-name"),
         variable="STORAGE_BACKEND",
         metavar="NAME",
