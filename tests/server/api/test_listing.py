@@ -20,8 +20,8 @@ from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.json_rows import row
 from ray_history.history.read.tables import Tables
+from ray_history.history.registry import TABLES
 from ray_history.server.api import listing
-from ray_history.server.api.listing import LISTINGS
 from ray_history.server.app import AppConfig
 from tests.history.rebuilt import actor, actor_life, actor_step, job, lifecycle, rebuild, task, task_id
 from tests.server.serving import Answer, Served, served
@@ -68,7 +68,7 @@ def test_pages_together_are_the_whole_listing(server: Served) -> None:
 
 def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = asked(server, "tasks", limit=1000, detail=1)
-    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    monkeypatch.setattr(listing, "BUFFERED_MAX", 100)
     streamed = asked(server, "tasks", limit=1001, detail=1)
     assert "content-length" in held.headers
     assert "content-length" not in streamed.headers
@@ -79,14 +79,14 @@ def test_a_listing_too_long_to_be_held_is_streamed_whole(server: Served, monkeyp
 
 def test_a_long_listing_is_sent_while_it_is_made(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = asked(server, "tasks", limit=1000, detail=1)
-    monkeypatch.setattr(listing, "_HELD", 200)
-    monkeypatch.setattr(listing, "_SOME", 100)
+    monkeypatch.setattr(listing, "FIRST_CHUNK", 200)
+    monkeypatch.setattr(listing, "CHUNK", 100)
     by_key = asked(server, "tasks", limit=1001, detail=1)
     assert "content-length" not in by_key.headers
     assert by_key.rows == whole.rows
     failed = asked(server, "tasks", ("state", "!=", "FINISHED"), limit=300, detail=1).rows
     assert failed == [row for row in whole.rows if row["state"] != "FINISHED"]
-    monkeypatch.setattr(listing, "_ALL_FROM_SOURCE", 100)
+    monkeypatch.setattr(listing, "RAY_SOURCE_MAX", 100)
     first = asked(server, "tasks", limit=300, detail=1).rows  # not all of very many: which ones is not said
     assert len(first) == 300
     assert all(row in whole.rows for row in first)
@@ -97,7 +97,7 @@ def test_a_long_listing_is_sent_while_it_is_made(server: Served, monkeypatch: py
 def test_a_listing_that_is_cut_begins_as_a_live_one_does(server: Served) -> None:
     live = captured().truth["v0_tasks_limit5"]["data"]["result"]["result"]
     assert [row["task_id"] for row in asked(server, "tasks", limit=5).rows] == [row["task_id"] for row in live]
-    for table in LISTINGS:
+    for table in TABLES:
         whole = asked(server, table, limit=1000, detail=1).rows
         assert asked(server, table, limit=3, detail=1).rows == whole[:3], table
     times = [row["time"] for row in asked(server, "cluster_events", limit=10).rows]
@@ -135,8 +135,8 @@ def test_how_a_listing_is_sent_goes_by_its_rows_and_not_by_the_limit(server: Ser
 def test_the_first_rows_are_the_same_however_many_of_those_looked_at_are_listed(
     server: Served, monkeypatch: pytest.MonkeyPatch, found: int, held: int
 ) -> None:
-    monkeypatch.setattr(listing, "_HELD", held)
-    monkeypatch.setattr(listing, "_ALL_FROM_SOURCE", 100)
+    monkeypatch.setattr(listing, "FIRST_CHUNK", held)
+    monkeypatch.setattr(listing, "RAY_SOURCE_MAX", 100)
     usual = asked(server, "tasks", limit=200, detail=1, a=found, b=held).rows
     few = lambda tables, _, view: f"(from {tables.source('tasks', view)} limit {found})"  # noqa: E731
     monkeypatch.setattr(Tables, "first_tasks", few)
@@ -149,8 +149,8 @@ def test_many_tasks_are_sorted_by_their_keys(server: Served, monkeypatch: pytest
     finished = ("state", "=", "FINISHED")
     asking = {"detail": 1, "sort": "name", "order": "desc", "offset": 7, "limit": 500}
     whole = asked(server, "tasks", finished, **asking)
-    monkeypatch.setattr(listing, "_WIDE", 5)
-    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    monkeypatch.setattr(listing, "SORT_WHOLE_MAX", 5)
+    monkeypatch.setattr(listing, "BUFFERED_MAX", at_once)
     by_keys = asked(server, "tasks", finished, **asking | {"limit": 501})
     assert by_keys.rows == whole.rows
     assert len(whole.rows) > 20
@@ -264,7 +264,7 @@ def test_pages_follow_each_other_by_cursor(server: Served) -> None:
 @pytest.mark.parametrize("table", ["cluster_events", "jobs", "runtime_envs"])
 def test_pages_of_rows_that_are_alike_hold_each_row_once(server: Served, table: str) -> None:
     whole = asked(server, table, limit=1000, detail=1).rows
-    for column in LISTINGS[table].sortable:
+    for column in TABLES[table].sortable:
         for order in ("asc", "desc"):
             sorted_by = {"sort": column, "order": order, "detail": 1}
             together = asked(server, table, limit=1000, **sorted_by).rows
@@ -396,14 +396,14 @@ def test_filters_apply_before_the_limit(server: Served) -> None:
     assert asked(server, "tasks", ("name", "=", "ok"), limit=5).json["data"]["result"]["num_filtered"] == 12
 
 
-@pytest.mark.parametrize("table", LISTINGS)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_column_that_can_be_filtered_can_be(server: Served, table: str) -> None:
-    listing = LISTINGS[table]
-    for key in listing.filterable:
-        value = "1" if key in listing.numbers.split() else "true" if key in listing.flags.split() else "x'\"; drop"
+    values = {int: "1", bool: "true", str: "x'\"; drop"}
+    for key, column_type in TABLES[table].filters.items():
+        value = values[column_type]
         for predicate in ("=", "!="):
             assert asked(server, table, (key, predicate, value)).status == 200, key
-    for key in listing.sortable:
+    for key in TABLES[table].sortable:
         assert asked(server, table, sort=key).status == 200, key
 
 
@@ -419,9 +419,9 @@ def test_every_column_that_can_be_filtered_can_be(server: Served, table: str) ->
         ("filter_keys=state&filter_predicates=%3D", "one of each"),
         ("filter_keys=state&filter_predicates=<&filter_values=1", "Available predicates"),
         ("filter_keys=nope&filter_predicates=%3D&filter_values=1", "Supported filter columns"),
-        ("sort=nope", "it takes one of"),
-        ("cursor=nonsense", "begin again with an empty cursor=, or go by offset="),
-        ("cursor=&offset=3", "take one of them"),
+        ("sort=nope", "expected one of"),
+        ("cursor=nonsense", "start again with an empty cursor=, or use offset="),
+        ("cursor=&offset=3", "either cursor or offset"),
         ("exclude_internal=perhaps", "true or false"),
         ("order=up", "it takes one of"),
         ("at=yesterday", "it takes 20"),

@@ -16,7 +16,7 @@ from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.api.listing import LISTINGS
+from ray_history.history.registry import TABLES
 from ray_history.server.completeness.sources import NEEDS
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, ran, write_session
@@ -76,7 +76,7 @@ def listed(server: Served, table: str, query: str = "detail=1&limit=1000") -> di
 
 
 def test_of_a_whole_session_nothing_is_said(whole: Served) -> None:
-    for table in (*LISTINGS, *SUMMARIES):
+    for table in (*TABLES, *SUMMARIES):
         assert not listed(whole, table)["partial_failure_warning"], table
     assert "x-ray-history-note" not in whole.get(f"{S}/api/serve/applications/").headers
     account = whole.get(f"{S}/_completeness").json
@@ -146,7 +146,7 @@ def test_at_a_moment_only_what_had_been_named_is_listed(without_polls: Served) -
 
 def test_what_the_ledgers_call_lost_is_said_in_every_listing(tmp_path: Path) -> None:
     with a_server(tmp_path, with_loss) as server:
-        for table in (*LISTINGS, *SUMMARIES):
+        for table in (*TABLES, *SUMMARIES):
             warning = listed(server, table)["partial_failure_warning"]
             assert "1,500 events were dropped by Ray itself" in warning
             assert "4 events could not be understood" in warning
@@ -177,4 +177,4 @@ def test_types_of_events_that_nobody_knows_are_counted_apart(tmp_path: Path) -> 
 
 
 def test_everything_that_is_listed_says_what_it_needs() -> None:
-    assert {listing for need in NEEDS for listing in need.listings} == {*LISTINGS, "serve"}
+    assert {listing for need in NEEDS for listing in need.listings} == {*TABLES, "serve"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ray_history.server.api.listing import LISTINGS
+from ray_history.history.registry import TABLES
 from ray_history.server.app import AppConfig
 from ray_history.server.routes import ROUTES
 from tests.history.rebuilt import ACTOR, JOB, NODE, task_id
@@ -29,7 +29,7 @@ QUERIES = (
 )
 TELLING = frozenset(
     {
-        *(f"/api/v0/{table}" for table in LISTINGS),
+        *(f"/api/v0/{table}" for table in TABLES),
         *("/api/v0/tasks/summarize", "/api/v0/tasks/timeline", "/api/v0/logs/{media_type}", "/events"),
         *("/api/jobs/", "/api/jobs/{job_or_submission_id}", "/logical/actors", "/logical/actors/{actor_id}"),
         *("/nodes", "/nodes/{node_id}", "/_digest", "/_download", "/_session"),

@@ -230,7 +230,7 @@ def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
 def test_so_is_one_that_a_long_listing_begins_to_read(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    monkeypatch.setattr(listing, "BUFFERED_MAX", at_once)
     with served(store, tmp_path / "cache") as server:
         url = f"{S}/api/v0/tasks?limit=1000000&detail=1&raw=1"
         whole = server.get(url)
@@ -241,7 +241,7 @@ def test_so_is_one_that_a_long_listing_begins_to_read(
 def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_AT_ONCE", 100)
+    monkeypatch.setattr(listing, "BUFFERED_MAX", 100)
     monkeypatch.setattr(timeline, "_AT_ONCE", 10)
     paths = (f"{S}/api/v0/tasks?limit=1000&detail=1", f"{S}/api/v0/tasks/timeline?")
     with served(store, tmp_path / "cache") as server:

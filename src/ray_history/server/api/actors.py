@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.archive.layout import endpoint_name
-from ray_history.server.api.listing import EXCLUDE_INTERNAL, without_internal
+from ray_history.server.api.filters import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of

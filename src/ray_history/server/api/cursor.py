@@ -1,7 +1,7 @@
-"""Pages of a listing one after the other: `cursor=` asks for the first, each answer names the next.
+"""Paging of listings by `cursor`: empty asks for the first page, each answer holds the `next_cursor`.
 
-A cursor is only good for the question that it came with, on the tables that it came from: pages of a session that went
-on in between would not fit together.
+A cursor is valid only for the query that it came with, on the same tables: pages of a session that changed in between
+would not fit together.
 """
 
 from __future__ import annotations
@@ -14,62 +14,58 @@ from dataclasses import dataclass
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.endpoint import SessionRequest
 
-_FURTHEST = 2**63 - 1
-"""What a database takes: a token may be made by anybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """Where to go on; the last page has no token."""
-
-    token: str | None
+OFFSET_MAX = 2**63 - 1
+"""The largest offset that DuckDB takes; a token can be forged."""
+_OFFSET_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page that is asked for."""
+    """The page that a request asks for."""
 
     offset: int
-    question: bytes
+    query_hash: bytes
+    """Of the query and of the state of the session."""
 
-    def next(self, limit: int, rows: int) -> Following:
-        """The page behind it, of so many rows in all."""
+    def next_token(self, limit: int, rows: int) -> str | None:
+        """The cursor of the following page, None on the last of all `rows`."""
         end = self.offset + limit
-        return Following(_written(end, self.question) if limit and end < rows else None)
+        return encode(end, self.query_hash) if limit and end < rows else None
 
 
-def begun(request: SessionRequest) -> Page | None:
-    """The page of `cursor`, empty for the first; None where nobody asks for one."""
+def requested_page(request: SessionRequest) -> Page | None:
+    """The page of the `cursor` parameter; None without one."""
     token = request.query.get("cursor")
     if token is None:
         return None
     if "offset" in request.query:
-        raise ApiError(400, "cursor and offset are given; take one of them")
-    question = _question(request)
-    return Page(_read(token, question) if token else 0, question)
+        raise ApiError(400, "use either cursor or offset, not both")
+    query_hash = _query_hash(request)
+    return Page(decode(token, query_hash) if token else 0, query_hash)
 
 
-def _question(request: SessionRequest) -> bytes:
+def _query_hash(request: SessionRequest) -> bytes:
     manifest = request.open.opened.manifest
-    told = [f"{name}={value}" for name, value in request.query.multi_items() if name != "cursor"]
-    told += [request.http.url.path, str(request.open.ended_ns), *(file.digest for file in manifest.files)]
-    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).digest()
+    parts = [f"{name}={value}" for name, value in request.query.multi_items() if name != "cursor"]
+    parts += [request.http.url.path, str(request.open.ended_ns), *(file.digest for file in manifest.files)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).digest()
 
 
-def _written(offset: int, question: bytes) -> str:
-    return base64.urlsafe_b64encode(offset.to_bytes(8) + question).decode().rstrip("=")
+def encode(offset: int, query_hash: bytes) -> str:
+    return base64.urlsafe_b64encode(offset.to_bytes(_OFFSET_BYTES) + query_hash).decode().rstrip("=")
 
 
-def _read(token: str, question: bytes) -> int:
+def decode(token: str, query_hash: bytes) -> int:
+    """The offset of a token; refused if it is of another query."""
     try:
-        told = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        decoded = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError):
-        told = b""
-    offset = int.from_bytes(told[:8])
-    if len(told) != 8 + len(question) or told[8:] != question or offset > _FURTHEST:
+        decoded = b""
+    offset = int.from_bytes(decoded[:_OFFSET_BYTES])
+    if decoded[_OFFSET_BYTES:] != query_hash or offset > OFFSET_MAX:
         raise ApiError(
             400,
-            "cursor is of another question, or the session went on since; "
-            "begin again with an empty cursor=, or go by offset=",
+            "the cursor belongs to another query, or the session has changed since; "
+            "start again with an empty cursor=, or use offset=",
         )
     return offset

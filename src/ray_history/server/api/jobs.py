@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.history.read.json_rows import row
-from ray_history.server.api.listing import EXCLUDE_INTERNAL, without_internal
+from ray_history.server.api.filters import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.http.responses import ApiError, plain_json
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.routes import VIEW, SessionRoute, array_of, component, json_of

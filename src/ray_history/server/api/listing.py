@@ -1,26 +1,36 @@
 """The state API's listings: `/api/v0/{tasks, actors, nodes, jobs, workers, …}`.
 
-Rows are chosen, counted and written as JSON by SQL. Filters apply before limits; as in Ray they compare text without
-case and know each column's type. Beyond Ray: any `limit`, `offset` and `cursor`, `sort` by a column, `order`, and
-`exclude_internal`.
+Rows are selected, counted and written as JSON by SQL. Filters apply before limits. Beyond Ray, listings take any
+`limit`, `offset` and `cursor`, `sort` by a column, `order`, and `exclude_internal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
-from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
-from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from ray_history.history.read.json_rows import may_hold_secret, row
+from ray_history.history.registry import TABLES, Table
 from ray_history.server.api import cursor
-from ray_history.server.completeness import warnings as losses
-from ray_history.server.http.query_params import MOST_DIGITS, Filter, boolean, filters, integer, one_of
+from ray_history.server.api.filters import (
+    EXCLUDE_DRIVER,
+    EXCLUDE_INTERNAL,
+    FILTERS,
+    conditions,
+    counts_only_matches,
+    is_exact,
+    parse_filters,
+    source_conditions,
+    without_internal,
+)
+from ray_history.server.completeness import warnings
+from ray_history.server.http.query_params import Filter, boolean, integer, one_of
 from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -33,387 +43,270 @@ from ray_history.server.sessions.routes import (
     VIEW,
     Parameter,
     SessionRoute,
-    array_of,
     component,
     json_of,
     one_of_texts,
 )
 
-_COUNTS_KEPT = 1000
-_FEW = 100
-"""Rows up to which planning a query takes longer than making them."""
-_ALL_FROM_SOURCE = 10_000
-"""Rows of which Ray's sources send all, so that it lists the first by key; of more they send any."""
-_WIDE = 1_000
-"""Tasks that are sorted as they are; of more only their keys are: a million whole ones do not fit into memory."""
-_AT_ONCE = 20_000
-"""Rows that are made however slowly they are read: a slow reader then holds text, not a running query."""
-_HELD = 1024
+PLAN_BOUND_ROWS = 100
+"""Up to this many rows, planning a query takes longer than running it."""
+RAY_SOURCE_MAX = 10_000
+"""Rows that Ray's sources send at most. It lists fewer in the order of their keys, and any of more."""
+SORT_WHOLE_MAX = 1_000
+"""Up to this many tasks are sorted whole; of more only the keys, since a million whole tasks do not fit into memory."""
+BUFFERED_MAX = 20_000
+"""Up to this many rows are made at full speed for slow clients too, which then hold text and not a running query."""
+FIRST_CHUNK = 1024
 """Rows that are made before the first are sent."""
-_SOME = 256
-"""Of more, rows that are sent at a time: text that fits into a processor's cache is sooner passed on."""
-ALIASES = {"task_type": "type", "task_name": "name"}
-"""KubeRay's server knows these two by other names."""
+CHUNK = 256
+"""Rows per chunk of longer answers: text that fits into a processor's cache is passed on faster."""
+COUNTS_MAX = 1000
+"""Counts that an open session caches."""
 
 
-_WORKER_TIMES = ("start_time_ms", "end_time_ms", "worker_launch_time_ms", "worker_launched_time_ms")
-_AT_SOURCE = {"name": "told_name"}
-"""Ray looks for tasks of a name where they come from, by the plain one; rows show that of their actor's `repr`."""
+class Counts(NamedTuple):
+    """Rows before and after the filters that Ray does not apply at the source."""
+
+    total: int
+    filtered: int
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """One listing: its table, what it is sorted by, and what can be filtered, with each column's type."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingRequest:
+    """The parameters of a listing, checked."""
 
-    table: str
-    key: str
-    text: str
-    """Columns that are text."""
-    numbers: str = ""
-    flags: str = ""
-    at_source: tuple[str, ...] = ()
-    """Filters that Ray applies where the rows come from: they count into `total`."""
-    then: str = ""
-    """What rows of the same key are sorted by, so that answers and pages never differ by chance."""
-    times: Mapping[str, str] = field(default_factory=dict)
-    """What rows can be sorted by besides, as SQL."""
-    first: str = ""
-    """What Ray sorts them by, if not simply by the key."""
+    table: Table
+    limit: int
+    offset: int
+    page: cursor.Page | None
+    detail: bool
+    filters: tuple[Filter, ...]
+    exclude_driver: bool
+    sort: str
+    order: str
+    """Empty for the default, ascending except where a table has its own default order."""
+
+    @classmethod
+    def parse(cls, request: SessionRequest, table: Table) -> ListingRequest:
+        query = request.query
+        integer(query, "timeout", 30, least=0)  # nothing here takes that long
+        page = cursor.requested_page(request)
+        sort = query.get("sort", "")
+        if sort and sort not in table.sortable:
+            raise ApiError(400, f"invalid sort {sort[:40]!r}: expected one of {', '.join(sorted(table.sortable))}")
+        return cls(
+            table=table,
+            limit=integer(query, "limit", 100, least=0),
+            offset=page.offset if page else integer(query, "offset", 0, least=0),
+            page=page,
+            detail=boolean(query, "detail", default=False),
+            filters=parse_filters(query),
+            exclude_driver=table.name == "tasks" and boolean(query, "exclude_driver", default=True),
+            sort=sort,
+            order=one_of(query, "order", ("asc", "desc"), "asc") if query.get("order") else "",
+        )
 
     @property
-    def filterable(self) -> list[str]:
-        return sorted(f"{self.text} {self.numbers} {self.flags}".split())
+    def is_one_task(self) -> bool:
+        """Whether the only filter is a task's own id."""
+        if self.table.name != "tasks" or len(self.filters) != 1:
+            return False
+        (only,) = self.filters
+        return (only.key, only.predicate) == ("task_id", "=") and is_exact(only.key, only.value)
 
     @property
-    def sortable(self) -> dict[str, str]:
-        return {name: name for name in (*self.filterable, self.key)} | dict(self.times)
+    def sorts_keys_first(self) -> bool:
+        return bool(self.sort) and self.table.name == "tasks" and self.limit > SORT_WHOLE_MAX
+
+    def order_by(self, *, by_key: bool) -> str:
+        """SQL: the order of the rows, without a column to sort by that of their keys, or none."""
+        table = self.table
+        if self.sort:
+            order = self.order or "asc"
+            return f" order by {table.sortable[self.sort]} {order} nulls last, {table.key}{table.tie_breakers}"
+        # Ray does not define which of very many rows a truncated listing holds. Sorting a million rows for it would be
+        # waste, and sorting a streamed listing would hold all of its rows, which do not fit into memory.
+        if not by_key:
+            return ""
+        first = table.default_order if table.default_order and not self.order else f"{table.key} {self.order or 'asc'}"
+        return f" order by {first}{table.tie_breakers}"
 
 
-LISTINGS = {
-    listing.table: listing
-    for listing in (
-        Listing(
-            "tasks",
-            "task_id",
-            "actor_id error_type func_or_class_name job_id language name node_id parent_task_id placement_group_id "
-            "state task_id type worker_id",
-            "attempt_number worker_pid",
-            "is_debugger_paused is_internal",
-            at_source=("task_id", "job_id", "actor_id", "name", "state"),
-            then=", attempt_number",
-            times={
-                "creation_time_ms": "pending_args_avail_ns",
-                "start_time_ms": "running_ns",
-                "end_time_ms": "coalesce(failed_ns, finished_ns)",
-                "duration": "coalesce(failed_ns, finished_ns) - running_ns",
-            },
-        ),
-        Listing(
-            "actors",
-            "actor_id",
-            "actor_id class_name job_id name node_id placement_group_id ray_namespace repr_name state",
-            "pid",
-            "is_internal",
-            times={"start_time_ms": "start_ns", "end_time_ms": "end_ns", "duration": "end_ns - start_ns"},
-        ),
-        Listing(
-            "nodes",
-            "node_id",
-            "node_id node_ip node_name state",
-            flags="is_head_node",
-            times={"start_time_ms": "start_ns", "end_time_ms": "end_ns", "duration": "end_ns - start_ns"},
-        ),
-        Listing(
-            "jobs",
-            "job_id",
-            "job_id status submission_id type",
-            flags="is_internal",
-            then=", submission_id",
-            first="job_id nulls first",
-            times={"start_time": "start_ms", "end_time": "end_ms", "duration": "end_ms - start_ms"},
-        ),
-        Listing(
-            "workers",
-            "worker_id",
-            "exit_type ip node_id worker_id worker_type",
-            "debugger_port num_paused_threads pid",
-            "is_alive",
-            times={name: f"nullif({name}, 0)" for name in _WORKER_TIMES},
-        ),
-        Listing(
-            "placement_groups",
-            "placement_group_id",
-            "creator_job_id name placement_group_id state",
-            flags="is_detached",
-            times={"creation_time_ms": "created_ns", "end_time_ms": "end_ns"},
-        ),
-        Listing(
-            "runtime_envs",
-            "creation_time_ms",
-            "error node_id runtime_env",
-            flags="success",
-            then=", node_id, runtime_env",
-            first="creation_time_ms desc nulls first",
-        ),
-        Listing(
-            "cluster_events",
-            "event_ns",
-            "event_id severity source_type",
-            then=", event_id",
-            times={"time": "event_ns"},
-        ),
-    )
-}
+class ListingQuery:
+    """The SQL of a listing."""
+
+    def __init__(self, request: SessionRequest, listing: ListingRequest) -> None:
+        self.request, self.listing = request, listing
+        self.where, self.values = conditions(listing.table, listing.filters)
+
+    def visible(self, rows: str) -> str:
+        """SQL: the rows without those that the request excludes."""
+        users = without_internal(self.request, self.listing.table.name, rows)
+        return f"(from {users} where not is_driver)" if self.listing.exclude_driver else users
+
+    @cached_property
+    def rows(self) -> str:
+        """SQL: the rows of the table, or some of them with all that can match."""
+        tables, view, table = self.request.tables, self.request.view, self.listing.table.name
+        if table == "tasks":
+            for condition in self.listing.filters:
+                if condition.key == "task_id" and condition.predicate == "=":
+                    return self.visible(tables.task(condition.value, view))
+        return self.visible(tables.source(table, view))
+
+    def counts(self) -> Counts:
+        table, filters, cache = self.listing.table, self.listing.filters, self.request.open.counts
+        key = (self.rows, filters)
+        if cached := cache.get(key):
+            return Counts(*cached)
+        total = self._count(*source_conditions(table, filters))
+        filtered = total if counts_only_matches(table, filters) else self._count(self.where, self.values)
+        if len(cache) < COUNTS_MAX:
+            cache[key] = total, filtered
+        return Counts(total, filtered)
+
+    def _count(self, where: str, values: list[object]) -> int:
+        # Conditions stand in `where`, so that the statistics of Parquet spare most of the work.
+        ((count,),) = self.request.tables.rows(f"select count(*) from {self.rows} where {where or 'true'}", values)
+        return int(count)
+
+    def texts(self, selection: str, *, few: bool, suspect: str = "") -> str:
+        """SQL: the JSON text of each selected row, and whether to search it for secrets."""
+        request, table, detail = self.request, self.listing.table.name, self.listing.detail
+        # What many tasks have in common is redacted, or found to be clean, only once.
+        has_shared_parts = table == "tasks" and detail and request.redact and not few
+        environments = request.tables.environments() if has_shared_parts else ()
+        text = row(table, detail=detail, redact=request.redact, few=few, environments=environments)
+        if not request.redact:
+            suspect = "false"
+        elif not suspect:
+            clean = has_shared_parts and request.tables.are_clean()
+            suspect = may_hold_secret(table, detail=detail, clean=clean)
+        return f"select encode({text}), {suspect} from ({selection})"
+
+    def page(self, order: str, limit: int, offset: int) -> tuple[str, list[object]]:
+        """SQL: the texts of a part of the rows, and its parameters."""
+        selection = f"from {self.rows} where {self.where or 'true'}"
+        part = f"{order} limit {limit} offset {offset}"
+        if not self.listing.sorts_keys_first:
+            # Select rows before making their texts: otherwise the texts of all rows are made and sorted.
+            return self.texts(selection + part, few=limit <= PLAN_BOUND_ROWS), self.values
+        keys = f"select task_id, attempt_number {selection}{part}"
+        wide = f"select wide.* from ({selection}) as wide semi join ({keys}) as keys using (task_id, attempt_number)"
+        return self.texts(wide + order, few=False), self.values * 2
+
+    def first_tasks(self, order: str) -> str | None:
+        """SQL: the texts of the first tasks, where no filter, order or offset asks for others. Only one thread reads
+        them: with several, DuckDB also reads the groups of rows behind the limit, and makes their texts."""
+        listing = self.listing
+        if listing.table.name != "tasks" or listing.limit <= PLAN_BOUND_ROWS or self.where or order or listing.offset:
+            return None
+        rows = self.request.tables.first_tasks(listing.limit + listing.limit // 4, self.request.view)
+        return f"{self.texts(f'from {self.visible(rows)}', few=False)} limit {listing.limit}" if rows else None
+
+    def envelope(self, counts: Counts) -> tuple[bytes, bytes]:
+        """What stands before and after the rows."""
+        listing, table = self.listing, self.listing.table.name
+        nothing = None if table == "runtime_envs" else ""  # as in Ray
+        warning = msgspec.json.encode(warnings.warning(self.request, table) or nothing).decode()
+        head = (
+            '{"result": true, "msg": "", "data": {"result": {'
+            f'"total": {counts.total}, "num_after_truncation": {counts.total}, "num_filtered": {counts.filtered}, '
+            '"result": ['
+        )
+        next_cursor = ""
+        if listing.page:
+            token = listing.page.next_token(listing.limit, counts.filtered)
+            next_cursor = f', "next_cursor": {msgspec.json.encode(token).decode()}'
+        tail = f'], "partial_failure_warning": {warning}, "warnings": null{next_cursor}}}}}}}'
+        return head.encode(), tail.encode()
 
 
 def list_rows(request: SessionRequest, table: str) -> Response:
     """The rows of the state API's listing."""
-    tables, query = request.tables, request.query
-    listing = LISTINGS[table]
-    limit = integer(query, "limit", 100, least=0)
-    page_of = cursor.begun(request)
-    offset = page_of.offset if page_of else integer(query, "offset", 0, least=0)
-    integer(query, "timeout", 30, least=0)  # nothing here takes long enough for it
-    detail = boolean(query, "detail", default=False)
-    asked_for = filters(query, ALIASES)
-    without_drivers = table == "tasks" and boolean(query, "exclude_driver", default=True)
-    where, values = conditions(listing, asked_for)
-
-    def listed(rows: str) -> str:
-        users = without_internal(request, table, rows)
-        return f"(from {users} where not is_driver)" if without_drivers else users
-
-    def texts(chosen: str, *, few: bool, one: bool = False) -> str:
-        prepared = table == "tasks" and detail and request.redact and not few
-        environments = tables.environments() if prepared else ()
-        made = row(table, detail=detail, redact=request.redact, few=few, environments=environments)
-        clean = prepared and tables.are_clean()
-        suspect = "true" if one else may_hold_secret(table, detail=detail, clean=clean)  # one is sooner looked through
-        return f"select encode({made}), {suspect if request.redact else 'false'} from ({chosen})"
-
-    if _is_one(listing, asked_for):  # a few attempts: told at once, and counted as they come
-        alone = f"where {where}{_order(listing, query, by_key=True)}"
-        found = tables.fetch_task(
-            asked_for[0].value,
-            request.view,
-            lambda rows: texts(f"from {listed(rows)} {alone}", few=True, one=True),
-            values,
-        )
-        head, tail = _envelope(
-            request, table, len(found), len(found), page_of.next(limit, len(found)) if page_of else None
-        )
-        return listed_json(head, _texts(found[offset : offset + limit]), tail)
-    rows = listed(_source(request, table, asked_for))
-    chosen = f"from {rows} where {where or 'true'}"
-    total, filtered = _counted(request, rows, listing, asked_for)
-    head, tail = _envelope(request, table, total, filtered, page_of.next(limit, filtered) if page_of else None)
-    order = _order(listing, query, by_key=filtered <= min(limit, _AT_ONCE) or total <= _ALL_FROM_SOURCE)
-    by_keys = table == "tasks" and "sort" in query and limit > _WIDE
-
-    def page(limit: int, offset: int) -> tuple[str, list[object]]:
-        part = f"{order} limit {limit} offset {offset}"
-        # Which rows first, then their texts: otherwise those of rows that nobody asked for are made and sorted too.
-        if not by_keys:
-            return texts(chosen + part, few=limit <= _FEW), values
-        keys = f"select task_id, attempt_number {chosen}{part}"
-        wide = f"select wide.* from ({chosen}) as wide semi join ({keys}) as keys using (task_id, attempt_number)"
-        return texts(wide + order, few=False), values * 2
-
-    expected = min(limit, max(filtered - offset, 0))
-    some = _HELD if expected <= _HELD else _SOME
-
-    def at_once() -> Generator[list[tuple[bytes, bool]]]:
-        first = tables.first_tasks(limit + limit // 4, request.view) if table == "tasks" else None
-        made = 0
-        if first and limit > _FEW and not (where or order or offset):
-            # Read by one core: others would read, and make, groups of rows behind those that are asked for.
-            for rows in tables.fetch_some(f"{texts(f'from {listed(first)}', few=False)} limit {limit}", [], some):
-                made += len(rows)
-                yield rows
-        if made < expected or not made:  # more than a few are not listed
-            yield from tables.fetch_some(*page(limit - made, offset + made), some)
-
-    if expected <= _AT_ONCE:
-        made = at_once()
-        first = next(made)
-        if len(first) == expected:
-            made.close()
-            return listed_json(head, _texts(first), tail)
-        return growing_json(head, map(_texts, chain([first], made)), tail)
-
-    def pages_by_keys() -> Iterator[list[tuple[bytes, bool]]]:
-        end = min(offset + limit, filtered)
-        for at in range(offset, end, _AT_ONCE):
-            yield tables.fetch(*page(min(_AT_ONCE, end - at), at))
-
-    pages = pages_by_keys() if by_keys else request.open.stream(*page(limit, offset), MUCH if detail else LITTLE)
-
-    def parts() -> Generator[bytes]:
-        yield head
-        separator = b""
-        for rows in pages:
-            yield separator + b", ".join(_texts(rows))
-            separator = b", "
-        yield tail
-
-    return Streamed(parts())
+    query = ListingQuery(request, ListingRequest.parse(request, TABLES[table]))
+    listing = query.listing
+    if listing.is_one_task:
+        return send_one_task(query)
+    counts = query.counts()
+    expected = min(listing.limit, max(counts.filtered - listing.offset, 0))
+    by_key = counts.filtered <= min(listing.limit, BUFFERED_MAX) or counts.total <= RAY_SOURCE_MAX
+    order = listing.order_by(by_key=by_key)
+    if expected <= BUFFERED_MAX:
+        return send_buffered(query, order, counts, expected)
+    return send_streamed(query, order, counts)
 
 
-def _envelope(
-    request: SessionRequest, table: str, total: int, filtered: int, following: cursor.Following | None
-) -> tuple[bytes, bytes]:
-    """What stands before and after the rows."""
-    nothing = None if table == "runtime_envs" else ""  # as Ray does
-    warning = msgspec.json.encode(losses.warning(request, table) or nothing).decode()
-    head = (
-        '{"result": true, "msg": "", "data": {"result": {'
-        f'"total": {total}, "num_after_truncation": {total}, "num_filtered": {filtered}, "result": ['
+def send_one_task(query: ListingQuery) -> Response:
+    """The attempts of one task: a few rows, fetched together and counted as they come."""
+    listing = query.listing
+    matching = f"where {query.where}{listing.order_by(by_key=True)}"
+    # Searching one text for secrets takes less time than planning when to.
+    found = query.request.tables.fetch_task(
+        listing.filters[0].value,
+        query.request.view,
+        lambda rows: query.texts(f"from {query.visible(rows)} {matching}", few=True, suspect="true"),
+        query.values,
     )
-    more = f', "next_cursor": {msgspec.json.encode(following.token).decode()}' if following else ""
-    return head.encode(), f'], "partial_failure_warning": {warning}, "warnings": null{more}}}}}}}'.encode()
+    head, tail = query.envelope(Counts(len(found), len(found)))
+    return listed_json(head, _redacted(found[listing.offset : listing.offset + listing.limit]), tail)
 
 
-def _is_one(listing: Listing, asked_for: list[Filter]) -> bool:
-    """Whether nothing but a row's own key is asked for, in a listing whose total counts what matches."""
-    if len(asked_for) != 1 or listing.key not in listing.at_source:
-        return False
-    (only,) = asked_for
-    return (only.key, only.predicate) == (listing.key, "=") and _is_exact(only.key, only.value)
+def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int) -> Response:
+    """Rows that are made at full speed; sent with a length if the first chunk holds all of them."""
+    head, tail = query.envelope(counts)
+    chunks = _chunks(query, order, expected)
+    first = next(chunks)
+    if len(first) == expected:
+        chunks.close()
+        return listed_json(head, _redacted(first), tail)
+    return growing_json(head, map(_redacted, chain([first], chunks)), tail)
 
 
-def without_internal(request: SessionRequest, table: str, rows: str) -> str:
-    """SQL: the rows, with `exclude_internal` without those of Ray's own: job supervisors, and what polling causes."""
-    if not boolean(request.query, "exclude_internal", default=False) or "is_internal" not in LISTINGS[table].flags:
-        return rows
-    return f"(from {rows} where not is_internal)"
+def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[tuple[bytes, bool]]]:
+    """At least one chunk, perhaps empty."""
+    tables, listing = query.request.tables, query.listing
+    size = FIRST_CHUNK if expected <= FIRST_CHUNK else CHUNK
+    made = 0
+    if first_tasks := query.first_tasks(order):
+        for rows in tables.fetch_some(first_tasks, [], size):
+            made += len(rows)
+            yield rows
+    if made < expected or not made:  # the first tasks were fewer than guessed
+        yield from tables.fetch_some(*query.page(order, listing.limit - made, listing.offset + made), size)
 
 
-def _source(request: SessionRequest, table: str, asked_for: list[Filter]) -> str:
-    """SQL: the rows of a table, as far as they can match."""
-    for each in asked_for:
-        if table == "tasks" and each.key == "task_id" and each.predicate == "=":
-            return request.tables.task(each.value, request.view)
-    return request.tables.source(table, request.view)
+def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
+    """Rows that are made as fast as the client reads them."""
+    listing = query.listing
+    head, tail = query.envelope(counts)
+    if listing.sorts_keys_first:
+        pages = _pages(query, order, min(listing.offset + listing.limit, counts.filtered))
+    else:
+        memory = MUCH if listing.detail else LITTLE
+        pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
+    return Streamed(_joined(head, pages, tail))
 
 
-def _counted(request: SessionRequest, rows: str, listing: Listing, asked_for: list[Filter]) -> tuple[int, int]:
-    """Rows before and after filters. Conditions stand in `where`, so that Parquet's statistics spare most work."""
-    key = (rows, tuple(asked_for))
-    known = request.open.counts.get(key)
-    if known is None:
-        total = _count(request, rows, *conditions_at_source(listing, asked_for))
-        same = is_counted_at_source(listing, asked_for)
-        filtered = total if same else _count(request, rows, *conditions(listing, asked_for))
-        known = total, filtered
-        if len(request.open.counts) < _COUNTS_KEPT:
-            request.open.counts[key] = known
-    return known
+def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[tuple[bytes, bool]]]:
+    for offset in range(query.listing.offset, end, BUFFERED_MAX):
+        yield query.request.tables.fetch(*query.page(order, min(BUFFERED_MAX, end - offset), offset))
 
 
-def _count(request: SessionRequest, rows: str, where: str, values: list[object]) -> int:
-    ((number,),) = request.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
-    return int(number)
+def _joined(head: bytes, pages: Iterable[list[tuple[bytes, bool]]], tail: bytes) -> Generator[bytes]:
+    yield head
+    separator = b""
+    for rows in pages:
+        yield separator + b", ".join(_redacted(rows))
+        separator = b", "
+    yield tail
 
 
-def is_counted_at_source(listing: Listing, request: list[Filter]) -> bool:
-    """Whether Ray counts nothing but what matches."""
-    return all(each.key in listing.at_source and each.key not in _AT_SOURCE for each in request)
-
-
-def conditions_at_source(listing: Listing, request: list[Filter]) -> tuple[str, list[object]]:
-    """SQL for the filters that Ray applies where the rows come from, and its parameters."""
-    return conditions(listing, [each for each in request if each.key in listing.at_source], _AT_SOURCE)
-
-
-def conditions(
-    listing: Listing, request: list[Filter], columns: Mapping[str, str] = MappingProxyType({})
-) -> tuple[str, list[object]]:
-    """SQL for the filters, and its parameters; `columns` are where others are looked at than are named."""
-    sql: list[str] = []
-    values: list[object] = []
-    for condition in request:
-        key = condition.key
-        if key not in listing.filterable:
-            raise ApiError(
-                400,
-                f"The given filter column {key[:60]} is not supported. Supported filter columns: {listing.filterable}",
-            )
-        compare = "=" if condition.predicate == "=" else "is distinct from"
-        if key in listing.numbers.split():
-            values.append(_number(condition))
-            sql.append(f"{key} {compare} ?")
-        elif key in listing.flags.split():
-            values.append(_flag(condition))
-            sql.append(f"{key} {compare} ?")
-        elif _is_exact(key, condition.value):
-            values.append(condition.value)  # lets Parquet's statistics and bloom filters leave out what cannot match
-            sql.append(f"{key} {compare} ?")
-        else:
-            values.append(condition.value.lower())
-            sql.append(f"lower({columns.get(key, key)}::varchar) {compare} ?")
-    return " and ".join(sql), values
-
-
-def _is_exact(key: str, value: str) -> bool:
-    """Ids are stored in lower case, states and types in upper case: comparing them needs no conversion. Ids of
-    submitted jobs and of cluster events are as their makers wrote them."""
-    if key.endswith("_id") and key not in ("submission_id", "event_id"):
-        return value == value.lower()
-    return key in ("state", "type", "error_type", "language", "worker_type", "exit_type") and value == value.upper()
-
-
-def _number(condition: Filter) -> int:
-    try:
-        number = int(condition.value)
-    except ValueError:
-        raise ApiError(
-            400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a int type column; give an integer"
-        ) from None
-    if abs(number) >= 10**MOST_DIGITS:
-        raise ApiError(400, f"the number of filter {condition.key} is too long; it takes at most {MOST_DIGITS} digits")
-    return number
-
-
-def _flag(condition: Filter) -> bool:
-    text = condition.value.lower()
-    if text in ("true", "1"):
-        return True
-    if text in ("false", "0"):
-        return False
-    raise ApiError(
-        400, f"Invalid filter `{condition.key} {condition.value[:40]}` for a boolean type column; give true or false"
-    )
-
-
-def _texts(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
-    """Rows as JSON; free text of the suspect ones is looked through for what looks like a secret."""
+def _redacted(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
+    """The texts of rows; the suspect ones are searched for secrets."""
     return [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
 
 
-def _order(listing: Listing, query: QueryParams, *, by_key: bool) -> str:
-    column = query.get("sort", "")
-    if column and column not in listing.sortable:
-        raise ApiError(400, f"sort is {column[:40]!r}; it takes one of {', '.join(sorted(listing.sortable))}")
-    order = one_of(query, "order", ("asc", "desc"), "asc")
-    if column:
-        return f" order by {listing.sortable[column]} {order} nulls last, {listing.key}{listing.then}"
-    # Which of very many rows a truncated listing holds is undefined in Ray; sorting a million for it would be waste. Of
-    # a whole listing that is streamed it would be worse: all rows would have to be held at once, and they do not fit.
-    if not by_key:
-        return ""
-    first = listing.first if listing.first and not query.get("order") else f"{listing.key} {order}"
-    return f" order by {first}{listing.then}"
-
-
-FILTERS = (
-    Parameter("filter_keys", array_of(TEXT), "Columns to filter by, one per filter."),
-    Parameter("filter_predicates", array_of(one_of_texts("=", "!=")), "Comparisons, one per filter."),
-    Parameter("filter_values", array_of(TEXT), "Values to compare with, one per filter."),
-)
-EXCLUDE_DRIVER = Parameter("exclude_driver", FLAG, "Exclude the tasks of drivers.")
-EXCLUDE_INTERNAL = Parameter(
-    "exclude_internal", FLAG, "Exclude what Ray starts itself, such as job supervisors, and what polling causes."
-)
 _PAGING = (
     Parameter("limit", NUMBER, "Maximum number of rows."),
     Parameter("offset", NUMBER, "Number of rows to skip."),
@@ -425,17 +318,16 @@ _PAGING = (
 )
 
 
-def _route(table: str) -> SessionRoute:
-    flags = LISTINGS[table].flags
-    exclusions = [EXCLUDE_DRIVER] if table == "tasks" else []
-    exclusions += [EXCLUDE_INTERNAL] if "is_internal" in flags.split() else []
+def _route(table: Table) -> SessionRoute:
+    exclusions = [EXCLUDE_DRIVER] if table.name == "tasks" else []
+    exclusions += [EXCLUDE_INTERNAL] if table.has_internal_rows else []
     return SessionRoute(
-        f"/api/v0/{table}",
-        partial(list_rows, table=table),
+        table.path,
+        partial(list_rows, table=table.name),
         parameters=(*VIEW, *_PAGING, *exclusions, *FILTERS),
-        content=json_of(component(f"list_of_{table}")),
+        content=json_of(component(f"list_of_{table.name}")),
         forwarded=True,
     )
 
 
-routes = [_route(table) for table in LISTINGS]
+routes = [_route(table) for table in TABLES.values()]

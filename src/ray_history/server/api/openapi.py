@@ -11,7 +11,6 @@ from typing import Any
 from ray_history import __version__
 from ray_history.history.registry import TABLES
 from ray_history.index.indexer import Progress
-from ray_history.server.api.listing import LISTINGS
 from ray_history.server.sessions.routes import (
     FLAG,
     HTML,
@@ -56,6 +55,9 @@ WITHOUT_HANDLER = (
 """Paths that the application answers itself."""
 
 
+_TYPE_NAMES = {str: "string", int: "integer", bool: "boolean"}
+
+
 def _row(table: str, *, detail: bool = False) -> Schema:
     """A row of a listing; with `detail` every column is required."""
     types = {column.name: _column_type(table, column.name) for column in TABLES[table].columns}
@@ -67,11 +69,8 @@ def _column_type(table: str, column: str) -> Schema:
     """Columns that can be filtered as text, number or flag have that type, or are null."""
     if column == "runtime_env":  # filtered as text, sent as an object
         return {}
-    listing = LISTINGS[table]
-    for names, kind in ((listing.text, "string"), (listing.numbers, "integer"), (listing.flags, "boolean")):
-        if column in names.split():
-            return {"type": [kind, "null"]}
-    return {}
+    column_type = TABLES[table].filters.get(column)
+    return {"type": [_TYPE_NAMES[column_type], "null"]} if column_type else {}
 
 
 COMPONENTS: dict[str, Schema] = {
@@ -90,8 +89,8 @@ COMPONENTS: dict[str, Schema] = {
         },
         reason=TEXT,
     ),
-    **{f"row_of_{table}": _row(table) for table in LISTINGS},
-    **{f"list_of_{table}": listed_schema(array_of(component(f"row_of_{table}"))) for table in LISTINGS},
+    **{f"row_of_{table}": _row(table) for table in TABLES},
+    **{f"list_of_{table}": listed_schema(array_of(component(f"row_of_{table}"))) for table in TABLES},
 }
 
 

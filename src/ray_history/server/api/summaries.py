@@ -13,18 +13,18 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
+from ray_history.history.registry import TABLES
 from ray_history.history.sql import text
-from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
-from ray_history.server.api.listing import (
-    ALIASES,
+from ray_history.server.api.filters import (
     EXCLUDE_INTERNAL,
     FILTERS,
-    LISTINGS,
     conditions,
-    conditions_at_source,
-    is_counted_at_source,
+    counts_only_matches,
+    parse_filters,
+    source_conditions,
     without_internal,
 )
+from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, streamed_json
@@ -52,7 +52,7 @@ def summarize_tasks(request: SessionRequest) -> Response:
     """Counts by name and state, or the tree of who called whom."""
     summary_by = one_of(request.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
     integer(request.query, "timeout", 30, least=0)  # nothing here takes long enough for it
-    wanted = filters(request.query, ALIASES)
+    wanted = parse_filters(request.query)
     tasks = _without_drivers(request, request.tables.source("tasks", request.view))
     matching, values = _matching("tasks", tasks, wanted)
     warnings = []
@@ -84,7 +84,7 @@ def summarize_actors(request: SessionRequest) -> Response:
     """Counts by class and state."""
     integer(request.query, "timeout", 30, least=0)
     actors = without_internal(request, "actors", request.tables.source("actors", request.view))
-    wanted = filters(request.query, {})
+    wanted = tuple(filters(request.query, {}))
     matching, values = _matching("actors", actors, wanted)
     ((filtered,),) = request.tables.rows(f"select count(*) from {matching}", values)
     total = _total(request, "actors", actors, wanted, filtered)
@@ -106,11 +106,11 @@ def summarize_actors(request: SessionRequest) -> Response:
     return _answer(request, "actors", _object(rows), totals, total, filtered, [])
 
 
-def _total(request: SessionRequest, table: str, rows: str, wanted: list[Filter], filtered: int) -> int:
+def _total(request: SessionRequest, table: str, rows: str, wanted: tuple[Filter, ...], filtered: int) -> int:
     """Rows that Ray would have looked at, if `filtered` match."""
-    if is_counted_at_source(LISTINGS[table], wanted):
+    if counts_only_matches(TABLES[table], wanted):
         return filtered
-    where, values = conditions_at_source(LISTINGS[table], wanted)
+    where, values = source_conditions(TABLES[table], wanted)
     ((total,),) = request.tables.rows(f"select count(*) from {rows} where {where or 'true'}", values)
     return int(total)
 
@@ -119,12 +119,14 @@ def _without_drivers(request: SessionRequest, tasks: str) -> str:
     return without_internal(request, "tasks", f"(from {tasks} where type <> 'DRIVER_TASK')")
 
 
-def _matching(table: str, rows: str, wanted: list[Filter]) -> tuple[str, list[object]]:
-    where, values = conditions(LISTINGS[table], wanted)
+def _matching(table: str, rows: str, wanted: tuple[Filter, ...]) -> tuple[str, list[object]]:
+    where, values = conditions(TABLES[table], wanted)
     return (f"(from {rows} where {where})" if where else rows), values
 
 
-def _met(request: SessionRequest, tasks: str, values: list[object], wanted: list[Filter]) -> tuple[str, list[object]]:
+def _met(
+    request: SessionRequest, tasks: str, values: list[object], wanted: tuple[Filter, ...]
+) -> tuple[str, list[object]]:
     """SQL: tasks counted by what stands in their columns, with the lowest id of each group; ahead, if they are."""
     attempts, first = "count(*)", "min(task_id)"
     counts = request.tables.task_counts(request.view)

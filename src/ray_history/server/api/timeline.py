@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from ray_history.history.registry import TABLES
 from ray_history.history.secrets import may_contain_secret
-from ray_history.server.api.listing import EXCLUDE_INTERNAL, LISTINGS, conditions, without_internal
+from ray_history.server.api.filters import EXCLUDE_INTERNAL, conditions, without_internal
 from ray_history.server.http.query_params import Filter, boolean
 from ray_history.server.http.responses import JSON, streamed_json
 from ray_history.server.redaction.rules import redacted
@@ -104,7 +105,7 @@ def timeline(request: SessionRequest) -> Response:
 
 def _parts(request: SessionRequest, job: str) -> Iterator[str]:
     tables = request.tables
-    where, values = conditions(LISTINGS["tasks"], [Filter("job_id", "=", job)] if job else [])
+    where, values = conditions(TABLES["tasks"], [Filter("job_id", "=", job)] if job else [])
     tasks = f"""(
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
