@@ -1,4 +1,4 @@
-"""Run the measurements by name, all of them without one."""
+"""Run measurements by name, or all of them: `python -m bench [NAME…]`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 from datetime import UTC, datetime
 
 MEASUREMENTS = {
-    "stores": "small puts and gets, and large bodies, on a real S3 server and on a directory",
+    "stores": "small and large objects on a real S3 server and in a directory",
     "catalog": "listing 2,000 sessions",
-    "event_files": "reading event files, against gzip + json",
-    "collector": "events acknowledged with a sync, logs shipped",
+    "event_files": "reading event files, compared with gzip + json",
+    "collector": "events acknowledged after a sync, logs uploaded",
     "home": "the home page of 2,000 sessions",
-    "server": "the server alone and under load",
-    "history": "rebuilding a session of 50,000 and of 1,000,000 tasks, and asking its tables",
+    "server": "the server with one client and under load",
+    "history": "building and querying sessions of 50,000 and of 1,000,000 tasks",
 }
 
 
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
-        print(f"no measurement {', '.join(unknown)}; there are: {', '.join(MEASUREMENTS)}", file=sys.stderr)
+        print(f"unknown measurement {', '.join(unknown)}; choose from {', '.join(MEASUREMENTS)}", file=sys.stderr)
         return 2
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Python {platform.python_version()}, {platform.machine()}")
     for name in names or MEASUREMENTS:

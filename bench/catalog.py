@@ -16,7 +16,7 @@ SESSIONS = 2000
 
 
 def fill(store: Store) -> None:
-    """Markers of 2,000 sessions of 200 clusters, a third of them of generation A, and as much data beside them."""
+    """Write markers of 2,000 sessions of 200 clusters, a third of them of generation A, each with one data object."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
 
     def write(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What a collector takes: events acknowledged with a sync, on one core and on a fifth of one, and logs shipped.
+"""The throughput of a collector: events acknowledged after a sync, on one core and on a fifth of one, and log uploads.
 
 Goals: >= 20,000 events/s on one core, p99 <= 100 ms, <= 90 MiB under load, >= 3,000 events/s at 0.2 CPU. The baseline
 is a server that parses each batch and appends its lines to a file, without a sync.
@@ -50,7 +50,7 @@ web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 
 @dataclass
 class Load:
-    """What the senders saw."""
+    """Results of all senders."""
 
     events: int = 0
     bytes: int = 0
@@ -61,7 +61,7 @@ class Load:
 
 
 def batch_body() -> bytes:
-    """A batch as Ray sends it; the mark makes each one different, so that none counts as sent again."""
+    """A batch as Ray sends it. The mark makes each one different, so that none counts as a duplicate."""
     lines = generate(4 * BATCH * 1000)[:BATCH]
     return (
         b'[{"eventId":"' + MARK + b'","sessionName":"session_2026-01-01_00-00-00_000001_1"},' + b",".join(lines) + b"]"
@@ -76,7 +76,7 @@ def rss(pid: int) -> float:
 
 
 def send(port: int, body: bytes, pid: int, seconds: float, senders: int = SENDERS) -> Load:
-    """Post batches from several connections until the time is over."""
+    """Post batches over several connections for some seconds."""
     load, lock, deadline = Load(), threading.Lock(), time.perf_counter() + seconds
     at = body.index(MARK)
 
@@ -147,7 +147,7 @@ def collector_command(port: int, folder: Path) -> list[str]:
 
 @contextmanager
 def a_fifth_of_a_core(pid: int) -> Iterator[None]:
-    """Let the process run 20 ms of every 100 ms: what a limit of 200m does, without needing a cgroup."""
+    """Let the process run 20 ms of every 100 ms, as a CPU limit of 200m does, without a cgroup."""
     over = threading.Event()
 
     def throttle() -> None:
@@ -202,7 +202,7 @@ def measure_events() -> None:
 
 
 def measure_logs() -> None:
-    """200 MB of log lines in 200 files, written in ten rounds, each shipped; then the end."""
+    """200 MB of log lines in 200 files, written and uploaded in ten rounds; then the final upload."""
 
     def work(folder: Path, _: int) -> None:
         logs = folder / "logs"
@@ -233,7 +233,7 @@ def measure_logs() -> None:
         counted = shipper.counters
         print(
             f"end:   whole files in {time.perf_counter() - before:.2f} s; uploaded "
-            f"{counted.bytes_uploaded / written:.2f}x of what was written (goal 2.2x)"
+            f"{counted.bytes_uploaded / written:.2f}x of the bytes written (goal 2.2x)"
         )
         before_cpu = time.process_time()
         for _ in range(10):

@@ -1,6 +1,6 @@
-"""How fast event files are read, against plain Python.
+"""The speed of reading event files, compared with plain Python.
 
-Each reader runs in a process of its own, so that its peak memory is its own; the slow ones read a part of the text.
+Each reader runs in its own process, so that peak memory is measured separately; the slow ones read a part of the text.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def profile(rng: random.Random) -> bytes:
 
 
 def generate(size: int) -> list[bytes]:
-    """One definition, two lifecycles and one profile a task, as one worker sends them."""
+    """For each task one definition, two lifecycle events and one profile event, as one worker sends them."""
     rng = random.Random(260)
     events: list[bytes] = []
     while size > 0:
@@ -117,7 +117,7 @@ def chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def ours(path: Path) -> int:
+def read_blocks(path: Path) -> int:
     problems: list[Problem] = []
     count = sum(map(len, read_event_blocks(chunks(path), file=path.name, problems=problems)))
     assert not problems
@@ -144,7 +144,7 @@ def measured(reader: Callable[[Path], int], path: Path) -> tuple[int, float, flo
 
 
 def peak_memory() -> float:
-    """In MB, of this process alone: `ru_maxrss` would also count what its parent held when it was started."""
+    """In MB, of this process only: `ru_maxrss` also counts what the parent held when it started this process."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) / 1024
 
@@ -167,7 +167,7 @@ def main() -> None:
             ("array", python_array, "json.load"),
         ):
             path, base_rate = Path(folder, file), 0.0
-            for reader, shown, events in ((baseline, name, part), (ours, "read_event_blocks", whole)):
+            for reader, shown, events in ((baseline, name, part), (read_blocks, "read_event_blocks", whole)):
                 store(path, events)
                 runs = [in_new_process(reader, path) for _ in range(3)]
                 count, wall, cpu, peak = min(runs, key=lambda run: run[1])

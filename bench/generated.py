@@ -1,10 +1,10 @@
-"""Ray sessions of any size, written as the collector would have stored them, and the truth about what is in them.
+"""Ray sessions of any size, written as the collector stores them, and the counts that a rebuild must find in them.
 
 The events have the shape of real ones of Ray 2.60: the field names, their order, the ", " between them, unset values
-printed as "" or 0, owner and executor each telling half of an attempt, sometimes in one event, sometimes in two.
+printed as "" or 0, owner and executor each reporting half of an attempt, in one event or in two.
 
-Each job is drawn from a random stream of its own, so the same seed gives the same bytes in any number of processes.
-A job's events are kept until the interval they are stored in is over, so memory does not grow with the session.
+Each job has its own random stream, so that a seed gives the same bytes in any number of processes. The events of a job
+are held in memory only until their interval is over, so that memory does not grow with the session.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.names import session_time
 
 SHAPE = 1
-"""Raised when the same parameters give another session than before, so that kept ones are written again."""
+"""Increase it when the same parameters give another session than before: existing ones are then written again."""
 
 SECOND = 1_000_000_000
 INTERVAL = 10 * SECOND
 EVENTS_PER_FILE = 7_000
 EVENTS_PER_ATTEMPT = 5.1
 SMALL = 20_000
-"""Sessions of fewer tasks are written by this process: starting others takes longer."""
+"""Smaller sessions are written by this process: starting others would take longer."""
 
 ACTOR_TASKS = 1 / 3
 TASKS_PER_ACTOR = 500
 RETRIED, FAILED, ENDLESS, PENDING = 0.01, 0.02, 0.005, 0.003
 LATE, DUPLICATED = 0.03, 0.005
 ARRIVAL = 300
-"""Events are shuffled among so many neighbours, about what the nodes' agents send at once."""
+"""Events are shuffled within groups of this size, about what an agent sends at once."""
 
 AFTER_NORMAL_TASK = (
     ', "taskType": "NORMAL_TASK", "language": "PYTHON", "refIds": {}, "labelSelector": {}, "isDetachedActor": false'
@@ -75,7 +75,7 @@ RESOURCES = ('{"CPU": 1.0}', '{"CPU": 0.5}', '{"CPU": 1.0, "memory": 2147483648.
 
 @dataclass(frozen=True)
 class Generated:
-    """What was written, and what a history rebuilt from it must count."""
+    """What was written, and the counts that a rebuild must find."""
 
     shape: int
     seed: int
@@ -84,14 +84,14 @@ class Generated:
     tasks: int
     attempts: int
     events: int
-    """Distinct ones."""
+    """Distinct events."""
     duplicates: int
     """Further copies of events, with the same event id."""
     files: int
     raw_bytes: int
     stored_bytes: int
     states: dict[str, int]
-    """Attempts by the highest state that an event tells."""
+    """Attempts by the highest state in their events."""
     jobs: int
     nodes: int
     actors: int
@@ -107,7 +107,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What all jobs of a session have in common."""
+    """Parameters that all jobs of a session share."""
 
     directory: Path
     tasks: int
@@ -118,9 +118,9 @@ class _Plan:
     nodes: tuple[_Node, ...]
     jobs: int
     workers: int
-    """Of one job, without those of its actors."""
+    """Workers of one job, without those of its actors."""
     intervals: int
-    """How many files each node has of each job."""
+    """Files of each node and job."""
 
 
 @dataclass
@@ -147,10 +147,10 @@ class _Worker:
     node: int
     log_files: str
     free: int = 0
-    """When its last task has ended."""
+    """When its last task ends."""
     out: int = 31
     err: int = 31
-    """Where its log files end; Ray begins each with a line of 31 bytes."""
+    """Sizes of its log files; Ray begins each with a line of 31 bytes."""
 
 
 @dataclass(slots=True)
@@ -168,11 +168,11 @@ class _Task:
     name: str
     function: str
     owner: int
-    """The node of the worker or driver that submitted it."""
+    """Index of the node whose worker or driver submitted it."""
     kind: str
     payload: str
     before_attempt: str
-    """Its definition up to the attempt's number, and from there on."""
+    """The definition before and after the number of the attempt."""
     after_attempt: str
     actor: _Actor | None = None
 
@@ -186,18 +186,18 @@ def generate(
     session: str = "session_2026-01-01_00-00-00_000001_1",
     processes: int | None = None,
 ) -> Generated:
-    """Write a session of so many tasks, driver and actor creation tasks among them, unless it is there already."""
+    """Write a session, unless it exists already; `tasks` includes drivers and actor creation tasks."""
     note = directory / "generated.json"
-    known = _read(note)
-    wanted = (SHAPE, seed, cluster.path, session, tasks)
-    if known and (known.shape, known.seed, known.cluster, known.session, known.tasks) == wanted:
-        return known
+    existing = _read(note)
+    parameters = (SHAPE, seed, cluster.path, session, tasks)
+    if existing and (existing.shape, existing.seed, existing.cluster, existing.session, existing.tasks) == parameters:
+        return existing
     note.unlink(missing_ok=True)
     shutil.rmtree(directory / layout.session_prefix("", cluster, session), ignore_errors=True)
     plan = _plan(directory, tasks, seed, cluster, session)
     counts = _Counts()
-    for of_job in _written_jobs(plan, processes or (1 if tasks < SMALL else os.cpu_count() or 1)):
-        counts.add(of_job)
+    for job_counts in _written_jobs(plan, processes or (1 if tasks < SMALL else os.cpu_count() or 1)):
+        counts.add(job_counts)
     marker = directory / layout.marker_key("", cluster, session)
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.write_bytes(b"")
@@ -224,10 +224,10 @@ def _read(note: Path) -> Generated | None:
 
 def _plan(directory: Path, tasks: int, seed: int, cluster: Cluster, session: str) -> _Plan:
     if tasks < 100:
-        raise ValueError("a session has at least 100 tasks")
+        raise ValueError(f"tasks is {tasks}: expected at least 100")
     moment = session_time(session)
     if moment is None:
-        raise ValueError(f"no session name: {session}")
+        raise ValueError(f"invalid session name {session!r}")
     rng = random.Random(f"{seed} nodes")
     binary = [rng.randbytes(28) for _ in range(_between(2, tasks // 5_000, 9))]
     nodes = tuple(_Node(_base64(id_), id_.hex(), f"192.0.2.{number + 2}") for number, id_ in enumerate(binary))
@@ -264,7 +264,7 @@ def _base64(binary: bytes) -> str:
 
 
 def _split(amount: int, parts: int, number: int) -> int:
-    """How much of an amount one of several nearly equal parts has."""
+    """The size of one of several nearly equal parts of an amount."""
     return amount * (number + 1) // parts - amount * number // parts
 
 
@@ -272,7 +272,7 @@ _seconds: dict[int, str] = {}
 
 
 def _stamp(moment: int) -> str:
-    """Nanoseconds as protobuf prints them: with 0, 3, 6 or 9 digits of fraction, as few as needed."""
+    """Nanoseconds as protobuf prints them: with 0, 3, 6 or 9 digits of fraction, as few as possible."""
     second, fraction = divmod(moment, SECOND)
     text = _seconds.get(second)
     if text is None:
@@ -296,7 +296,7 @@ def _stack(rng: random.Random, depth: int) -> str:
 
 
 class _Files:
-    """Sorts a job's events into the files that the nodes' collectors would have put them in."""
+    """Sorts the events of a job into the files in which the nodes' collectors would store them."""
 
     def __init__(self, plan: _Plan, job: str, number: int, start: int, rng: random.Random, counts: _Counts) -> None:
         self.plan, self.job, self.number, self.start, self.rng, self.counts = plan, job, number, start, rng, counts
@@ -307,7 +307,7 @@ class _Files:
         self.of_cluster: list[str] = []
 
     def add(self, line: str, node: int, moment: int) -> None:
-        """One event of the job, sent by a node at a time."""
+        """Add one event of the job, sent by a node at a time."""
         self.counts.events += 1
         interval = min((moment - self.start) // INTERVAL, self.last)
         chance = self.rng.random()
@@ -320,12 +320,12 @@ class _Files:
         self.waiting[interval, node].append(line)
 
     def add_of_cluster(self, line: str) -> None:
-        """One event that names no job; there are few, so that a job's time gives one file."""
+        """Add one event that names no job; there are few, so one file per job holds them."""
         self.counts.events += 1
         self.of_cluster.append(line)
 
     def write_before(self, moment: int) -> None:
-        """Write the files of all intervals that were over by then."""
+        """Write the files of all intervals that ended before this time."""
         over = min((moment - self.start) // INTERVAL, self.last)
         while self.written < over:
             self._write_interval()
@@ -349,7 +349,7 @@ class _Files:
         created = self.start + (interval + 1) * INTERVAL + self.number * 1_000 + node
         path = self.plan.directory / layout.event_file_key(self.prefix, self.plan.nodes[node].hex, job, created)
         raw = "".join(self._as_they_arrive(lines)).encode()
-        # The product packs tighter, with zlib; that alone would take longer than all the rest of this.
+        # The product compresses better, with zlib, which alone would take longer than everything else here.
         packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
         packed = packer.compress(raw) + packer.flush()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -369,7 +369,7 @@ class _Files:
 
 
 class _Job:
-    """One driver, its workers and actors, and the tasks they submit to one another."""
+    """One driver, its workers and actors, and the tasks that they submit."""
 
     def __init__(self, plan: _Plan, number: int) -> None:
         self.plan, self.number = plan, number
@@ -417,7 +417,7 @@ class _Job:
         return _Actor(_base64(binary), binary, self.rng.choice(NOUNS).title() + "Worker", self._worker(place))
 
     def _outcomes(self, tasks: int) -> list[str]:
-        """Exact shares, so that a small session has some of each."""
+        """Exact shares, so that even a small session has some of each."""
         shares = {"retried": RETRIED, "FAILED": FAILED, "RUNNING": ENDLESS, "PENDING_NODE_ASSIGNMENT": PENDING}
         outcomes = [outcome for outcome, share in shares.items() for _ in range(math.ceil(share * tasks))]
         outcomes += ["FINISHED"] * (tasks - len(outcomes))
@@ -443,7 +443,7 @@ class _Job:
     # Tasks
 
     def _submitter(self, now: int) -> tuple[str, int]:
-        """The id of the parent, most often a task that still runs, and the node that it runs on."""
+        """The id of the parent, usually a task that still runs, and the index of its node."""
         if self.parents and self.rng.random() < 0.75:
             place = int(self.rng.random() * len(self.parents))
             end, task, worker = self.parents[place]
@@ -506,7 +506,7 @@ class _Job:
         )
 
     def _run_parent(self, now: int) -> None:
-        """A task of some seconds, that submits others meanwhile."""
+        """Run a task of some seconds that submits others in the meantime."""
         task, worker = self._normal_task(now), self._free_worker(now)
         end = self._attempt(task, 0, worker, now, int(self.rng.uniform(2, 8) * SECOND), "FINISHED")
         self.parents.append((end, task.id, worker))
@@ -523,7 +523,7 @@ class _Job:
         self._attempt(task, 1, again, failed + 50_000_000, duration, outcome)
 
     def _free_worker(self, now: int) -> _Worker:
-        """One of the workers at random, or of some that are busy the one that is free first."""
+        """A random idle worker, or of a few busy ones the one that is idle first."""
         tried = []
         for _ in range(4):
             worker = self.workers[int(self.rng.random() * len(self.workers))]
@@ -532,19 +532,22 @@ class _Job:
             tried.append(worker)
         return min(tried, key=lambda worker: worker.free)
 
-    # One attempt, as its owner and its executor tell it
+    # One attempt, as its owner and its executor report it
 
     def _attempt(self, task: _Task, number: int, worker: _Worker, now: int, duration: int, outcome: str) -> int:
-        """Send all events of an attempt; returns when it ended."""
+        """Send all events of an attempt; returns the time of its end."""
         self.counts.attempts += 1
         self.counts.states[outcome] += 1
         rng = self.rng
         begun = max(now + 150_000 + int(rng.random() * 1_000_000), worker.free)
         ended = begun + 200_000 + duration
-        if outcome in ("FINISHED", "FAILED"):  # an endless one does not keep its worker: there are more than workers
+        if outcome in (
+            "FINISHED",
+            "FAILED",
+        ):  # endless ones occupy no worker: they are too many
             worker.free = ended
         chance = rng.random()
-        if chance < 0.03:  # clocks are seldom so round, but then the digits are fewer
+        if chance < 0.03:  # sometimes a time is round, and printed with fewer digits
             grain = (1_000, 1_000_000, SECOND)[int(chance * 100)]
             now, begun, ended = now // grain * grain, begun // grain * grain, ended // grain * grain
         self._send(
@@ -554,7 +557,7 @@ class _Job:
             task.owner,
             now,
         )
-        # A set field stands before the job, an unset one behind it.
+        # Set fields are printed before the job id, unset ones after it.
         head = f'"taskId": "{task.id}", "taskAttempt": 1, ' if number else f'"taskId": "{task.id}", '
         tail = f'"jobId": "{self.id}", ' if number else f'"jobId": "{self.id}", "taskAttempt": 0, '
         error, lost = self._error(task, worker) if outcome == "FAILED" else ("", False)
@@ -567,7 +570,7 @@ class _Job:
         self, task: _Task, head: str, tail: str, worker: _Worker, times: tuple[int, int, int], outcome: str, error: str
     ) -> None:
         now, begun, ended = times
-        ended += 30_000  # the answer takes its time
+        ended += 30_000  # the reply takes some time
         assigned, submitted = min(now + 40_000, begun), max(now, begun - 90_000)
         pending = (
             f'{{"state": "PENDING_ARGS_AVAIL", "timestamp": "{_stamp(now)}"}}, '
@@ -584,7 +587,7 @@ class _Job:
             return
         over = f'{{"state": "{outcome}", "timestamp": "{_stamp(ended)}"}}'
         chance = self.rng.random()
-        if chance < 0.4:  # all within the second after which a worker sends what it has
+        if chance < 0.4:  # all within one second, the interval at which a worker sends its events
             self._lifecycle(f'{head}"stateTransitions": [{pending}, {sent}, {over}], {error}{place}', task.owner, ended)
         elif chance < 0.7:
             self._lifecycle(f'{head}"stateTransitions": [{pending}, {sent}], {place}', task.owner, submitted)
@@ -621,7 +624,7 @@ class _Job:
                     worker.node,
                     ended,
                 )
-        else:  # Ray does not tell where in the log an actor's task begins and ends
+        else:  # Ray does not report the log offsets of actor tasks
             ordered = f'{{"state": "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY", "timestamp": "{_stamp(begun)}"}}, '
             states = running if task.function == "__init__" else ordered + running
             self._lifecycle(
@@ -651,7 +654,7 @@ class _Job:
         self._send("TASK_PROFILE_EVENT", "taskProfileEvents", body, worker.node, ended)
 
     def _error(self, task: _Task, worker: _Worker) -> tuple[str, bool]:
-        """Why an attempt failed, and whether its worker took its last events with it."""
+        """The error of a failed attempt, and whether its worker died with its last events."""
         rng, ip = self.rng, self.plan.nodes[worker.node].ip
         chance = rng.random()
         if chance < 0.8:
@@ -750,7 +753,7 @@ class _Job:
 
 
 class _Head:
-    """What the control plane on the head node tells about a job, its workers and its actors."""
+    """Events that the control plane on the head sends about a job, its workers and its actors."""
 
     def __init__(self, job: _Job) -> None:
         self.job, self.plan, self.rng, self.files = job, job.plan, job.rng, job.files
@@ -767,11 +770,11 @@ class _Head:
             "entrypoint": f"python -m {self.job.module}",
             "config": config,
         }
-        self._tell("DRIVER_JOB_DEFINITION_EVENT", "driverJobDefinitionEvent", definition, self.job.start, of_job=True)
-        self._tell_job("CREATED", self.job.start)
+        self._send("DRIVER_JOB_DEFINITION_EVENT", "driverJobDefinitionEvent", definition, self.job.start, of_job=True)
+        self._send_job("CREATED", self.job.start)
 
     def end_job(self, moment: int) -> None:
-        self._tell_job("FINISHED", moment)
+        self._send_job("FINISHED", moment)
 
     def write_nodes(self) -> None:
         for place, node in enumerate(self.plan.nodes):
@@ -786,7 +789,7 @@ class _Head:
                 "instanceId": "",
                 "instanceTypeName": "",
             }
-            self._tell("NODE_DEFINITION_EVENT", "nodeDefinitionEvent", definition, moment)
+            self._send("NODE_DEFINITION_EVENT", "nodeDefinitionEvent", definition, moment)
             resources = {"CPU": 64.0, "memory": 68_719_476_736.0, f"node:{node.ip}": 1.0, "object_store_memory": 2e10}
             if place == 0:
                 resources["node:__internal_head__"] = 1.0
@@ -797,15 +800,15 @@ class _Head:
                 "aliveSubState": "UNSPECIFIED",
             }
             lifecycle = {"nodeId": node.id, "stateTransitions": [alive]}
-            self._tell("NODE_LIFECYCLE_EVENT", "nodeLifecycleEvent", lifecycle, moment)
+            self._send("NODE_LIFECYCLE_EVENT", "nodeLifecycleEvent", lifecycle, moment)
 
     def begin_worker(self, worker: _Worker) -> None:
         moment = self.job.start + int(self.rng.random() * SECOND / 2)
         node = self.plan.nodes[worker.node].id
         definition = {"workerId": worker.id, "nodeId": node, "pid": worker.pid, "workerType": "WORKER"}
-        self._tell("WORKER_DEFINITION_EVENT", "workerDefinitionEvent", definition, moment)
+        self._send("WORKER_DEFINITION_EVENT", "workerDefinitionEvent", definition, moment)
         milliseconds = moment // 1_000_000
-        self._tell_worker(
+        self._send_worker(
             worker,
             {
                 "timestamp": _stamp(moment),
@@ -834,7 +837,7 @@ class _Head:
             "parentId": "",
             "refIds": {},
         }
-        self._tell("ACTOR_DEFINITION_EVENT", "actorDefinitionEvent", definition, moment, of_job=True)
+        self._send("ACTOR_DEFINITION_EVENT", "actorDefinitionEvent", definition, moment, of_job=True)
         nowhere = {"nodeId": "", "workerId": "", "reprName": "", "pid": 0, "port": 0, "restartReason": "ACTOR_FAILURE"}
         worker = actor.worker
         placed = {"nodeId": self.plan.nodes[worker.node].id, "workerId": worker.id, "pid": worker.pid, "port": 20_489}
@@ -844,7 +847,7 @@ class _Head:
             {"state": "ALIVE", "timestamp": _stamp(worker.free), **nowhere, **placed},
         ]
         lifecycle = {"actorId": actor.id, "stateTransitions": transitions}
-        self._tell("ACTOR_LIFECYCLE_EVENT", "actorLifecycleEvent", lifecycle, worker.free)
+        self._send("ACTOR_LIFECYCLE_EVENT", "actorLifecycleEvent", lifecycle, worker.free)
 
     def end_actor(self, actor: _Actor, moment: int) -> None:
         message = (
@@ -863,10 +866,10 @@ class _Head:
             "restartReason": "ACTOR_FAILURE",
         }
         lifecycle = {"actorId": actor.id, "stateTransitions": [transition]}
-        self._tell("ACTOR_LIFECYCLE_EVENT", "actorLifecycleEvent", lifecycle, moment)
+        self._send("ACTOR_LIFECYCLE_EVENT", "actorLifecycleEvent", lifecycle, moment)
 
     def end_worker(self, worker: _Worker, moment: int) -> None:
-        self._tell_worker(
+        self._send_worker(
             worker,
             {
                 "state": "DEAD",
@@ -897,15 +900,15 @@ class _Head:
             "neverStarted": False,
         }
 
-    def _tell_job(self, state: str, moment: int) -> None:
+    def _send_job(self, state: str, moment: int) -> None:
         body = {"jobId": self.job.id, "stateTransitions": [{"state": state, "timestamp": _stamp(moment)}]}
-        self._tell("DRIVER_JOB_LIFECYCLE_EVENT", "driverJobLifecycleEvent", body, moment, of_job=True)
+        self._send("DRIVER_JOB_LIFECYCLE_EVENT", "driverJobLifecycleEvent", body, moment, of_job=True)
 
-    def _tell_worker(self, worker: _Worker, transition: Mapping[str, object], moment: int) -> None:
+    def _send_worker(self, worker: _Worker, transition: Mapping[str, object], moment: int) -> None:
         body = {"workerId": worker.id, "stateTransitions": [transition], "jobId": ""}
-        self._tell("WORKER_LIFECYCLE_EVENT", "workerLifecycleEvent", body, moment)
+        self._send("WORKER_LIFECYCLE_EVENT", "workerLifecycleEvent", body, moment)
 
-    def _tell(self, kind: str, payload: str, body: Mapping[str, object], moment: int, *, of_job: bool = False) -> None:
+    def _send(self, kind: str, payload: str, body: Mapping[str, object], moment: int, *, of_job: bool = False) -> None:
         event = {
             "eventId": _base64(self.rng.randbytes(28)),
             "sourceType": "GCS",

@@ -1,8 +1,8 @@
-"""Rebuilding a session and asking its tables, at 50,000 and 1,000,000 tasks.
+"""Building the index of a session and querying its tables, at 50,000 and 1,000,000 tasks.
 
-Goals: 50k tasks opened for the first time <= 1.5 s; 1M <= 30 s within 1.5 GiB; opened again <= 0.3 s to the first
-answer; `tasks?detail=1&limit=10000` <= 150 ms, summary <= 25 ms, one task <= 25 ms, 16 lists at once without a failure.
-The baseline is gzip + json.loads + dictionaries; the floor is reading, unpacking and scanning the JSON.
+Goals: open 50k tasks for the first time <= 1.5 s; 1M <= 30 s within 1.5 GiB; open again <= 0.3 s to the first
+answer; `tasks?detail=1&limit=10000` <= 150 ms, summary <= 25 ms, one task <= 25 ms, 16 lists at once without failure.
+The baseline is gzip + json.loads + dictionaries; the floor is reading, decompressing and scanning the JSON.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ with here.open(session, share_later=True) as opened:
     print(started - begin, ready - started, answered - started, time.perf_counter() - answered)
     tables.close()
 """
-"""Seconds: starting the program; then, as in a server that runs, until the tables are there; until the first answer;
-then until other servers can have them, too."""
+"""Prints seconds: to start the program; then, as in a running server, to open the tables; to the first answer; and to
+upload the index for other servers."""
 
 
 def indexer(archive: str) -> Indexer:
@@ -67,7 +67,7 @@ def only_session(archive: str) -> Session:
 
 
 def measured(script: str, *arguments: str, stdin: str = "") -> tuple[list[float], int]:
-    """Run in a process of its own: the numbers it prints, and its peak memory in MiB."""
+    """Run a script in its own process; returns the numbers that it prints, and its peak memory in MiB."""
     code = script + "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     ran = subprocess.run([sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True)
     if ran.returncode:
@@ -89,7 +89,7 @@ def main() -> None:
         _queries(archive)
 
 
-def _forget(archive: Path) -> None:
+def _delete_index(archive: Path) -> None:
     shutil.rmtree(archive.parent / "cache", ignore_errors=True)
     shutil.rmtree(archive / "history-index", ignore_errors=True)
 
@@ -100,7 +100,7 @@ def _build(archive: Path, made: Generated) -> None:
     (plain, _), plain_peak = measured(PLAIN, stdin="\n".join(map(str, files)))
     opened = []
     for _ in range(5 if made.tasks < SIZES[-1] else 1):
-        _forget(archive)
+        _delete_index(archive)
         opened.append(measured(OPEN, str(archive)))
     starting, built, _, sharing = map(statistics.median, zip(*(times for times, _ in opened), strict=True))
     peak = max(peak for _, peak in opened)
@@ -108,13 +108,13 @@ def _build(archive: Path, made: Generated) -> None:
     rates = f"{megabytes / built:6.0f} MB/s  {made.tasks / built:8,.0f} tasks/s"
     few = " (median of 5)" if len(opened) > 1 else ""
     print(f"  open for the first time  {built:7.2f} s{few}  {rates}  {peak} MiB")
-    print(f"  put the index there, too {sharing:7.2f} s, in the background")
+    print(f"  upload the index         {sharing:7.2f} s, in the background")
     print(f"  json.loads and dicts     {plain:7.2f} s  {plain / built:.1f}x as long, {plain_peak} MiB")
-    print(f"  floor: read, unpack, scan{floor:7.2f} s on one core; we take {built / floor:.1f}x that on all")
+    print(f"  floor: read, unpack, scan{floor:7.2f} s on one core; the build takes {built / floor:.1f}x that on all")
     index = sum(file.stat().st_size for file in (archive / "history-index").rglob("*.parquet"))
     print(f"  index                    {index / 1e6:7.1f} MB, {index / made.attempts:.0f} bytes per attempt")
     again = _reopened(archive)
-    os.sync()  # what building wrote is on the disk by the time that another machine opens it
+    os.sync()  # another machine opens the index only after it is on disk
     elsewhere = _reopened(archive, elsewhere=True)
     print(f"  first answer, reopened   {again:7.2f} s from the local cache, {elsewhere:.2f} s from the archive's index")
     print(f"  starting a new process   {starting:7.2f} s more, each time")
@@ -132,11 +132,11 @@ def _reopened(archive: Path, *, elsewhere: bool = False) -> float:
 
 
 def _refresh(archive: Path) -> None:
-    """One file in a hundred comes later."""
+    """Add one file in a hundred after the first build."""
     late = sorted(archive.rglob("*.jsonl.gz"))[::100]
     aside = archive.parent / "late"
     aside.mkdir(exist_ok=True)
-    _forget(archive)
+    _delete_index(archive)
     for number, file in enumerate(late):
         file.rename(aside / str(number))
     try:
@@ -147,7 +147,7 @@ def _refresh(archive: Path) -> None:
     begin = time.perf_counter()
     indexer(str(archive)).open(only_session(str(archive))).close()
     print(f"  refresh, {len(late)} new files    {time.perf_counter() - begin:7.2f} s")
-    _forget(archive)
+    _delete_index(archive)
 
 
 def _queries(archive: Path) -> None:
@@ -159,7 +159,7 @@ def _queries(archive: Path) -> None:
         (one,) = tables.rows(f"select task_id from {tasks} limit 1 offset 40000")
         (middle,) = tables.rows(f"select median(running_ns)::bigint from {tasks}")
         then = tables.source("tasks", View(at=middle[0]))
-        asked: dict[str, Callable[[], object]] = {
+        queries: dict[str, Callable[[], object]] = {
             "10,000 tasks with detail": lambda: _fetch(tables, f"select {detailed} from {first} limit 10000"),
             "10,000 failed tasks": lambda: _fetch(
                 tables, f"select {detailed} from (from {tasks} where state = 'FAILED' limit 10000)"
@@ -176,11 +176,11 @@ def _queries(archive: Path) -> None:
             ),
             "states at a moment": lambda: tables.rows(f"select state, count(*) from {then} group by all"),
         }
-        for name, ask in asked.items():
-            print(f"  {name:<25}{_median(ask) * 1000:7.0f} ms")
+        for name, query in queries.items():
+            print(f"  {name:<25}{_median(query) * 1000:7.0f} ms")
         begin = time.perf_counter()
         with ThreadPoolExecutor(16) as threads:
-            list(threads.map(lambda _: asked["10,000 tasks with detail"](), range(16)))
+            list(threads.map(lambda _: queries["10,000 tasks with detail"](), range(16)))
         print(f"  16 such lists at once    {time.perf_counter() - begin:7.2f} s, none failed")
         tables.close()
 
@@ -189,10 +189,10 @@ def _fetch(tables: Tables, sql: str) -> int:
     return sum(len(text) for (text,) in tables.fetch(sql))
 
 
-def _median(ask: Callable[[], object]) -> float:
+def _median(query: Callable[[], object]) -> float:
     times = []
     for _ in range(7):
         begin = time.perf_counter()
-        ask()
+        query()
         times.append(time.perf_counter() - begin)
     return statistics.median(times)

@@ -19,7 +19,7 @@ from tests.support.processes import Process, free_port, port_is_open
 SESSIONS = 2000
 GOAL = 100.0
 ROUNDS = 30
-ASKED = {
+QUERIES = {
     "all": "/select_cluster",
     "one word": "/select_cluster?q=fraud",
     "submission id": "/select_cluster?q=submit-01234",
@@ -53,30 +53,30 @@ def measure(name: str, folder: Path, storage: str, env: dict[str, str]) -> None:
     ]
     for start in ("first start", "second start"):
         with Process(command, log=folder / "server.log", ready=lambda: port_is_open(port), env=env) as server:
-            first, _ = ask(port, ASKED["all"])
+            first, _ = ask(port, QUERIES["all"])
             begin = time.perf_counter()
-            while b'data-again="1"' in ask(port, ASKED["all"])[1]:
+            while b'data-again="1"' in ask(port, QUERIES["all"])[1]:
                 time.sleep(0.05)
-            known = time.perf_counter() - begin
-            print(f"{name}, {start}: first page {first:6.1f} ms, all is known {known:.2f} s later", flush=True)
+            complete = time.perf_counter() - begin
+            print(f"{name}, {start}: first page {first:6.1f} ms, complete {complete:.2f} s later", flush=True)
             if start == "second start":
                 warm(port, server.pid)
 
 
 def warm(port: int, pid: int) -> None:
-    for what, path in ASKED.items():
+    for what, path in QUERIES.items():
         before = cpu_seconds(pid)
         times = [ask(port, path)[0] for _ in range(ROUNDS)]
         used = (cpu_seconds(pid) - before) / ROUNDS * 1000
         print(
             f"  {what:14} median {statistics.median(times):6.1f} ms, worst {max(times):6.1f} ms (goal {GOAL:.0f} ms), "
-            f"{used:5.1f} ms of processor",
+            f"{used:5.1f} ms CPU",
             flush=True,
         )
 
 
 def cpu_seconds(pid: int) -> float:
-    """What the process used so far, its background work included."""
+    """CPU time of the process since its start, background work included."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

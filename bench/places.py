@@ -1,4 +1,4 @@
-"""The places that measurements run on."""
+"""Storage for measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def s3_bucket() -> Iterator[S3Settings]:
 
 @contextmanager
 def s3_server() -> Iterator[Store]:
-    """The same, opened."""
+    """The same bucket as a store."""
     with s3_bucket() as settings:
         yield open_store(settings)
 

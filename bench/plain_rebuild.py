@@ -1,4 +1,4 @@
-"""What a history costs without any care for speed, and what it costs at the least: the two ends to compare with."""
+"""The two ends to compare a rebuild with: plain Python without optimisation, and the least that any program must do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFINITIONS = {
 
 
 def rebuild(files: list[Path]) -> Attempts:
-    """One dict per task attempt, in plain Python: gzip, json.loads and a merge that the order cannot change."""
+    """One dict per task attempt, in plain Python: gzip, json.loads, and a merge that does not depend on the order."""
     attempts: Attempts = {}
     for file in files:
         with gzip.open(file) as lines:
@@ -57,7 +57,7 @@ def _merge_lifecycle(row: dict[str, Any], body: dict[str, Any]) -> None:
         state, moment = transition["state"], _comparable(transition["timestamp"])
         times[state] = min(moment, times.get(state, moment))
     for name in ("nodeId", "workerId", "workerPid", "actorReprName"):
-        if body.get(name):  # unset values are printed as "" and 0, and must not erase what is known
+        if body.get(name):  # unset values are printed as "" and 0, and must not overwrite set ones
             row[name] = body[name]
     if "rayErrorInfo" in body:
         row["error"] = body["rayErrorInfo"]
@@ -65,13 +65,13 @@ def _merge_lifecycle(row: dict[str, Any], body: dict[str, Any]) -> None:
 
 
 def _comparable(timestamp: str) -> str:
-    """With all nine digits, so that texts compare as the times do."""
+    """With all nine digits of the fraction, so that comparing texts compares times."""
     whole, _, fraction = timestamp.removesuffix("Z").partition(".")
     return f"{whole}.{fraction:0<9}"
 
 
 def scan_limit(files: list[Path]) -> float:
-    """Seconds that one thread takes to read and unpack the files and to find where each JSON value ends."""
+    """Seconds one thread needs to read and decompress the files and to find the end of each JSON value."""
     decoder = msgspec.json.Decoder(msgspec.Raw)
     before = time.perf_counter()
     for file in files:
