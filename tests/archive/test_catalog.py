@@ -115,7 +115,7 @@ def test_one_session_is_found_by_name_or_as_the_latest(store: CountingStore) -> 
     assert find_session(store, "n", "c", "latest").name == LATE
     with pytest.raises(NotFound, match=f"its newest is {LATE}"):
         find_session(store, "n", "c", "session_x")
-    with pytest.raises(NotFound, match="holds no cluster n/other"):
+    with pytest.raises(NotFound, match="has no cluster n/other"):
         find_session(store, "n", "other", "latest")
 
 

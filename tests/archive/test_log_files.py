@@ -186,7 +186,7 @@ def test_an_unknown_node_is_not_an_empty_list() -> None:
 def test_a_name_that_is_not_in_the_listing_is_not_found_and_asks_nothing_of_the_store(name: str) -> None:
     session = Session()
     session.whole("raylet.out", b"x")
-    with pytest.raises(NotFound, match="list the node's logs to see the names of the 1 there are"):
+    with pytest.raises(NotFound, match="list the node's logs for the names of its 1 files"):
         session.log_files().find(NODE, name)
     assert not session.counting.requests
 
@@ -273,8 +273,8 @@ def test_a_corrupt_bundle_is_reported_and_the_others_are_read() -> None:
     reader = files.open(files.find(NODE, "raylet.out"))
     assert (reader.read(0, 100), reader.gaps, reader.size) == (b"first  last", ((6, 10),), 15)
     assert sorted(files.problems) == [
-        f"log tails history-tails/{NODE}/000000000002 were left out: only 0 bytes long",
-        f"log tails history-tails/{NODE}/000000000003 were left out: it is not a bundle of log tails",
+        f"log tails history-tails/{NODE}/000000000002 were not used: it has only 0 bytes",
+        f"log tails history-tails/{NODE}/000000000003 were not used: it is not a bundle of log tails",
     ]
 
 
@@ -497,7 +497,9 @@ def test_a_tail_that_vanishes_while_it_is_read_says_to_list_again() -> None:
     key = session.tail(("a.log", 1, 0, b"bytes"))
     reader = session.reader("a.log")
     session.store.delete(key)
-    with pytest.raises(NotFound, match=r"log a\.log was uploaded whole while its tails were read; list again"):
+    with pytest.raises(
+        NotFound, match=r"log a\.log was uploaded as a whole object while its tails were read; list the logs again"
+    ):
         reader.read(0, 5)
 
 

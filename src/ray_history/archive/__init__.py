@@ -1,4 +1,4 @@
 """The archive: object keys, event files, logs and the stores that hold them.
 
-This room knows bytes and keys. It does not know HTTP, what an event means, or SQL.
+It handles bytes and keys, and does not depend on HTTP, the meaning of events, or SQL.
 """

@@ -1,12 +1,12 @@
-"""The catalog: every session an archive holds, newest first.
+"""The catalog: all sessions of an archive, newest first.
 
-A session is found by its marker, an empty object whose key is the information. One recursive LIST per marker tree
-(two trees, below the root and below KubeRay's sample root) finds them all; nothing is read.
+A session is found by its marker, an empty object with a key that names it. One recursive LIST per marker tree (two
+trees, below the root and below KubeRay's sample root) finds all markers; no object is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -14,25 +14,25 @@ from . import layout
 from .errors import NotFound
 from .layout import Cluster
 from .names import session_time
-from .stores import Store
+from .stores import ObjectInfo, Store
 
 _ROOTS = ("", layout.KUBERAY_SAMPLE_ROOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One life of one cluster."""
+    """One run of one cluster."""
 
     cluster: Cluster
     name: str
     started: int
-    """Unix seconds, as the name tells."""
+    """Unix seconds, from the name."""
     root: str = ""
-    """Where in the store its trees stand; empty, or KubeRay's sample root."""
+    """Above its trees: empty, or KubeRay's sample root."""
     legacy: bool = False
-    """True when its marker is of generation A; else it is A', B or C, which its files tell."""
+    """True if its marker is of generation A; otherwise its files show whether it is A', B or C."""
     marked: bool = True
-    """False when it was found by its data alone, its collector having died before it wrote the marker."""
+    """False if it was found by its data alone: its collector died before it wrote the marker."""
 
     @property
     def started_iso(self) -> str:
@@ -41,21 +41,21 @@ class Session:
 
     @property
     def generation(self) -> str:
-        """As far as the marker tells; `SessionFiles.generations` is exact."""
+        """As far as the marker shows; `SessionFiles.generations` is exact."""
         return "A" if self.legacy else "A'/B/C"
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a listing found."""
+    """The result of a listing."""
 
     sessions: tuple[Session, ...]
     undecodable: int = 0
-    """Objects in the marker trees whose key means nothing to us."""
+    """Objects in the marker trees that are not markers."""
     examples: tuple[str, ...] = field(default=(), repr=False)
 
     def find(self, namespace: str | None = None, cluster: str | None = None, session: str | None = None) -> Catalog:
-        """The sessions that match; a name left out matches all, `latest` is the newest of what else matches."""
+        """The matching sessions. None matches every name, session `latest` the newest of the other matches."""
         found = tuple(
             entry
             for entry in self.sessions
@@ -70,25 +70,32 @@ class Catalog:
 
 
 def read_catalog(store: Store, *, unmarked: bool = False) -> Catalog:
-    """List all sessions; `unmarked` also looks for those that only left data, at some more LISTs per cluster."""
+    """List all sessions; `unmarked` also finds those without a marker, with some more LISTs per cluster."""
     trees = [(root, tree) for root in _ROOTS for tree in (layout.METADATA, layout.METADIR)]
+    found: dict[tuple[Cluster, str], Session] = {}
+    undecodable: list[str] = []
     with ThreadPoolExecutor(len(trees), thread_name_prefix="catalog") as threads:
-        listings = list(threads.map(lambda place: list(store.list(layout.join(*place))), trees))
-        found: dict[tuple[Cluster, str], Session] = {}
-        strange: list[str] = []
+        listings = threads.map(lambda place: list(store.list(layout.join(*place))), trees)
         for (root, _), objects in zip(trees, listings, strict=True):
-            for entry in objects:
-                session = _from_marker(root, entry.key)
-                if session is None:
-                    if entry.size or not _is_directory_marker(root, entry.key):
-                        strange.append(entry.key)
-                    continue
-                _keep(found, session)
+            undecodable += _read_markers(root, objects, found)
         if unmarked:
             for session in _unmarked(store, threads):
                 found.setdefault((session.cluster, session.name), session)
     newest_first = sorted(found.values(), key=lambda s: (-s.started, s.cluster, s.name))
-    return Catalog(tuple(newest_first), len(strange), tuple(strange[:5]))
+    return Catalog(tuple(newest_first), len(undecodable), tuple(undecodable[:5]))
+
+
+def _read_markers(root: str, objects: Iterable[ObjectInfo], found: dict[tuple[Cluster, str], Session]) -> Iterator[str]:
+    """Add the sessions of the markers to `found`; returns the keys that are not markers."""
+    for entry in objects:
+        session = _from_marker(root, entry.key)
+        if session is not None:
+            identity = (session.cluster, session.name)
+            # A session may be marked twice, by a collector that was upgraded; the newer layout says more.
+            if identity not in found or found[identity].legacy:
+                found[identity] = session
+        elif entry.size or not _is_directory_marker(root, entry.key):
+            yield entry.key
 
 
 def _from_marker(root: str, key: str) -> Session | None:
@@ -105,26 +112,24 @@ def _is_directory_marker(root: str, key: str) -> bool:
     return len(key.removeprefix(root + "/").split("/")) < (3 if f"{layout.METADIR}/" in key else 4)
 
 
-def _keep(found: dict[tuple[Cluster, str], Session], session: Session) -> None:
-    """A session marked twice, across an upgrade of its collector, is one session; the newer layout tells more."""
-    identity = (session.cluster, session.name)
-    if identity not in found or found[identity].legacy:
-        found[identity] = session
-
-
 def _unmarked(store: Store, threads: ThreadPoolExecutor) -> Iterator[Session]:
-    """Walk `cluster-history/<kind>/<namespace>/[<owner>/]<cluster>/<session>` level by level."""
+    """The sessions that have data below `cluster-history/<kind>/<namespace>/[<owner>/]<cluster>/`."""
     for root in _ROOTS:
-        for depth, kind in ((2, "raycluster"), (3, "rayjob"), (3, "rayservice")):
+        for depth, kind in ((3, "raycluster"), (4, "rayjob"), (4, "rayservice")):
             base = layout.join(root, layout.HISTORY, kind)
-            level = [base]
-            for _ in range(depth + 1):
-                below = threads.map(lambda directory: store.list_level(directory).directories, level)
-                level = [child for children in below for child in children]
-            for directory in level:
+            for directory in _directories(store, base, depth, threads):
                 session = _from_data(root, kind, directory.removeprefix(base + "/").split("/"))
                 if session is not None:
                     yield session
+
+
+def _directories(store: Store, base: str, depth: int, threads: ThreadPoolExecutor) -> list[str]:
+    """The directories `depth` levels below `base`."""
+    level = [base]
+    for _ in range(depth):
+        below = threads.map(lambda directory: store.list_level(directory).directories, level)
+        level = [child for children in below for child in children]
+    return level
 
 
 def _from_data(root: str, kind: str, parts: list[str]) -> Session | None:
@@ -145,7 +150,7 @@ def _from_data(root: str, kind: str, parts: list[str]) -> Session | None:
 
 
 def find_session(store: Store, namespace: str, cluster: str, session: str) -> Session:
-    """One session by its names, `latest` included; NotFound says what there is instead."""
+    """One session by its names, `latest` included; NotFound names the newest session of the cluster, if any."""
     catalog = read_catalog(store)
     found = catalog.find(namespace, cluster, session).sessions
     if found:
@@ -153,4 +158,4 @@ def find_session(store: Store, namespace: str, cluster: str, session: str) -> Se
     of_cluster = catalog.find(namespace, cluster).sessions
     if of_cluster:
         raise NotFound(f"cluster {namespace}/{cluster} has no session {session!r}; its newest is {of_cluster[0].name}")
-    raise NotFound(f"{store.url} holds no cluster {namespace}/{cluster}; `ray-history sessions` lists what it holds")
+    raise NotFound(f"{store.url} has no cluster {namespace}/{cluster}; `ray-history sessions` lists the sessions")

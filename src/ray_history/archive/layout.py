@@ -1,6 +1,6 @@
-"""Every object key of the archive, built and parsed in this one place.
+"""Builds and parses every object key of the archive.
 
-KubeRay's collector changed its layout three times; a bucket may hold all generations side by side. `R` is the root,
+KubeRay's collector changed its layout three times; a bucket may hold all generations. `R` is the root,
 `C` the cluster, `N` its namespace, `S` the session, `ID` a node id, `J` a job id, `H` an hour `YYYY-MM-DD-HH`:
 
     gen  marker                              data
@@ -10,8 +10,8 @@ KubeRay's collector changed its layout three times; a bucket may hold all genera
     C    as A'                               as B, event files named ID-H-<unixNanos>.jsonl[.gz]
 
 <path> is `raycluster/N/C`, `rayjob/N/<owner>/C` or `rayservice/N/<owner>/C`; <meta> is `N_C` or `N_<owner>_C`.
-`fetched_endpoints/<key>` stands directly below the session in all of them. We write generation C and nothing else;
-what is ours alone has top-level prefixes of its own, which the Go server never looks at.
+`fetched_endpoints/<key>` is directly below the session in all of them. Only generation C is written; objects that
+KubeRay does not have are below top-level prefixes of their own, which the Go server never reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUMMARIES = "history-index/summaries-v1"
 QUARANTINE = "history-quarantine"
 
 KUBERAY_SAMPLE_ROOT = "log"
-"""Root directory in KubeRay's 1.6 samples; looked at too, so that the plain bucket URL finds those sessions."""
+"""Root directory in KubeRay's 1.6 samples; searched too, so that the URL of the bucket finds those sessions."""
 
 _OWNED_KINDS = ("rayjob", "rayservice")
 _EVENT_FILE = re.compile(
@@ -42,7 +42,7 @@ _EVENT_FILE = re.compile(
 
 
 class Generation(StrEnum):
-    """Which of KubeRay's layouts something was written in."""
+    """KubeRay's layouts."""
 
     A = "A"
     A_PRIME = "A'"
@@ -52,7 +52,7 @@ class Generation(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cluster:
-    """Whose sessions these are: a cluster in a namespace, and the RayJob or RayService that made it, if one did."""
+    """A cluster in a namespace, and the RayJob or RayService that created it, if any."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         kind, owner = self.owner_kind.strip().lower(), self.owner_name.strip()
-        if kind not in _OWNED_KINDS or not owner:  # an owner kind without a name falls back, as upstream
+        if kind not in _OWNED_KINDS or not owner:  # an owner kind without a name is ignored, as upstream
             kind, owner = "", ""
         object.__setattr__(self, "owner_kind", kind)
         object.__setattr__(self, "owner_name", str(Component(owner)) if owner else "")
@@ -70,28 +70,28 @@ class Cluster:
 
     @property
     def path(self) -> str:
-        """Where the cluster stands in a tree: `raycluster/N/C` or `<kind>/N/<owner>/C`."""
+        """Path of the cluster in a tree: `raycluster/N/C` or `<kind>/N/<owner>/C`."""
         return join(self.owner_kind or "raycluster", self.namespace, self.owner_name, self.name)
 
     @property
     def legacy_path(self) -> str:
-        """Where generation A put it: `C_N`, the owner unknown."""
+        """Path in generation A: `C_N`, without owner."""
         return f"{self.name}_{self.namespace}"
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A decoded marker object: this cluster had this session."""
+    """A decoded marker."""
 
     cluster: Cluster
     session: str
     legacy: bool
-    """True in generation A, whose marker tells nothing about an owner."""
+    """True in generation A, whose markers do not name an owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFileKey:
-    """The key of an event file, told apart."""
+    """The parts of an event file's key."""
 
     node: str
     job: str | None
@@ -103,15 +103,16 @@ class EventFileKey:
 
 @dataclass(frozen=True, slots=True)
 class LogKey:
-    """The key of a log file: whose, and its path below `logs/`."""
+    """The parts of a log file's key."""
 
     node: str
     name: str
+    """Path below `logs/`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointKey:
-    """The key of a stored dashboard answer."""
+    """The key of a polled snapshot."""
 
     name: str
 
@@ -120,7 +121,7 @@ DataKey = EventFileKey | LogKey | EndpointKey
 
 
 def join(*parts: str) -> str:
-    """Parts with one slash between them; empty ones vanish, doubled slashes collapse, none at the ends."""
+    """Parts joined by single slashes, without empty parts and without slashes at the ends."""
     return "/".join(piece for part in parts for piece in part.split("/") if piece)
 
 
@@ -133,7 +134,7 @@ def marker_key(root: str, cluster: Cluster, session: str) -> str:
 
 
 def parse_marker(key: str) -> Marker | None:
-    """Decode a marker's key relative to the root; None when it is no marker."""
+    """Decode a marker's key relative to the root; None if it is not a marker."""
     try:
         match key.split("/"):
             case [tree, meta, session] if tree == METADIR:
@@ -158,17 +159,17 @@ def _parse_metadata(kind: str, parts: list[str], session: str) -> Marker | None:
 
 
 def session_prefix(root: str, cluster: Cluster, session: str) -> str:
-    """Where generations B and C keep a session's data, and where we write."""
+    """Prefix of a session's data in generations B and C, and of everything that is written."""
     return join(root, HISTORY, cluster.path, Component(session))
 
 
 def legacy_session_prefix(root: str, cluster: Cluster, session: str) -> str:
-    """Where generations A and A' keep it."""
+    """Prefix of a session's data in generations A and A'."""
     return join(root, cluster.legacy_path, Component(session))
 
 
 def event_file_key(prefix: str, node: str, job: str | None, created_ns: int, *, compressed: bool = True) -> str:
-    """Generation C's key; a job id that is no safe name goes to the node events, as upstream."""
+    """The key in generation C; events with an unsafe job id go to the node events, as upstream."""
     node = Component(node)
     category = "node_events"
     if job:
@@ -185,7 +186,7 @@ def log_key(prefix: str, node: str, name: str) -> str:
 
 
 def endpoint_key(prefix: str, url: str) -> str:
-    """The key under which a dashboard answer is kept; the query is part of it, verbatim."""
+    """The key of a polled snapshot; the query of the URL is part of it, verbatim."""
     return join(prefix, "fetched_endpoints", endpoint_name(url))
 
 
@@ -195,7 +196,7 @@ def endpoint_name(url: str) -> str:
 
 
 def parse_data_key(key: str) -> DataKey | None:
-    """Decode a key relative to its session's prefix, in any generation; None for what is none of ours."""
+    """Decode a key of any generation relative to its session's prefix; None if it is not one."""
     match key.split("/"):
         case ["fetched_endpoints", *rest] if rest:
             return EndpointKey("/".join(rest))
@@ -226,7 +227,7 @@ def _parse_event_file(name: str, job: str | None, *, nested: bool) -> EventFileK
     return EventFileKey(match["node"], hex_id(job) if job else None, match["hour"], created, generation)
 
 
-# Ours alone ----------------------------------------------------------------------------------------------------------
+# Not in KubeRay ---------------------------------------------------------------------------------------------------
 
 
 def ledger_prefix(root: str, cluster: Cluster, session: str) -> str:
@@ -242,12 +243,12 @@ def tails_prefix(root: str, cluster: Cluster, session: str) -> str:
 
 
 def tail_key(root: str, cluster: Cluster, session: str, node: str, sequence: int) -> str:
-    """Sequences are zero-padded to 20 digits, so that key order is shipping order."""
+    """Sequence numbers are zero-padded to 20 digits, so that bundles are listed in the order of their upload."""
     return join(tails_prefix(root, cluster, session), Component(node), f"{sequence:020d}")
 
 
 def quarantine_key(root: str, cluster: Cluster, name: str) -> str:
-    """Where batches and events are kept whose session could not be told."""
+    """The key for batches and events without a recognisable session."""
     return join(root, QUARANTINE, cluster.path, Component(name))
 
 
@@ -256,5 +257,5 @@ def index_prefix(root: str, cluster: Cluster, session: str) -> str:
 
 
 def summary_key(cluster: Cluster, session: str) -> str:
-    """One small object per session, all in one tree: a single LIST finds those that are new."""
+    """One small object per session, all in one tree, so that a single LIST finds new ones."""
     return join(SUMMARIES, cluster.path, Component(session) + ".json")

@@ -1,8 +1,8 @@
-"""The log files of one session: what there is on each node, and the bytes of each, whole objects and tails stitched.
+"""The log files of one session: their names per node, and their bytes, stitched from whole objects and tails.
 
-Nothing is asked of the store before somebody asks: a node's bundle headers are read when its files are listed (one
-small range each, 16 at a time), log bytes when they are read. A reader holds a few blocks of 4 MiB, however long the
-log or its lines are. Names are looked up among the files that were listed, never joined into a key.
+Bundle headers are read when the files of their node are listed (one small range each, 16 at a time), log bytes when
+they are read. A reader holds a few blocks of 4 MiB, however long the log or its lines are. Names are looked up among
+the listed files, never joined into a key.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from .log_tails import FIRST_READ, CorruptBundle, Entry, Segment, Tail, header_s
 from .stores.interface import READ_CHUNK, ObjectInfo, Store
 
 PARALLEL = 16
-"""Requests at a time, for one listing or one reader."""
+"""Concurrent requests of one listing or reader."""
 
 _FIRST_BLOCK = 64 * 1024  # of a backward scan; doubles up to READ_CHUNK
-_FRAMES_HELD = 2 * READ_CHUNK  # decompressed; what a backward scan read is not fetched again to be shown
-_FRAMES_AT_ONCE = 4 * PARALLEL  # so that the first line is not kept waiting by thousands of small frames
+_FRAMES_HELD = (
+    2 * READ_CHUNK
+)  # decompressed, so that the bytes of a backward scan are not fetched again when they are sent
+_FRAMES_AT_ONCE = 4 * PARALLEL  # thousands of small frames would delay the first line
 
 _OLD = "old/"
 _Item = TypeVar("_Item")
@@ -35,13 +37,13 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One log file of one node, as the listings tell."""
+    """One log file of one node, as listed."""
 
     node: str
     name: str
     """Path below the node's logs directory."""
     size: int
-    """At most this many bytes; exactly `LogReader.size`, which may need one read to tell."""
+    """Upper bound in bytes; `LogReader.size` is exact, but may cost a read."""
     modified: datetime | None
     whole: ObjectInfo | None
     tails: tuple[Tail, ...]
@@ -53,14 +55,14 @@ class LogFiles:
     def __init__(
         self, store: Store, whole: Iterable[tuple[str, str, ObjectInfo]], bundles: Iterable[tuple[str, ObjectInfo]]
     ) -> None:
-        """`whole` are (node, name, object) of whole logs, `bundles` are (node, object) of tail bundles."""
+        """`whole` has (node, name, object) of whole objects, `bundles` (node, object) of tail bundles."""
         self.problems: list[str] = []
-        """What could not be read so far, in words for people."""
+        """Messages about unreadable objects so far."""
         self._store = store
         self._whole: dict[str, dict[str, ObjectInfo]] = defaultdict(dict)
         for node, name, info in whole:
             other = self._whole[node].get(name)
-            if other is None or info.size > other.size:  # a log kept under two layouts
+            if other is None or info.size > other.size:  # a log stored in two layouts
                 self._whole[node][name] = info
         self._bundles: dict[str, dict[str, ObjectInfo]] = defaultdict(dict)
         for node, info in bundles:
@@ -71,20 +73,19 @@ class LogFiles:
 
     @property
     def store(self) -> Store:
-        """Where they are."""
         return self._store
 
     def renewed(
         self, whole: Iterable[tuple[str, str, ObjectInfo]], bundles: Iterable[tuple[str, ObjectInfo]]
     ) -> LogFiles:
-        """The log files by a newer listing; bundles never change, so only headers of new ones will be read."""
+        """The log files of a newer listing; bundles never change, so only headers of new ones will be read."""
         newer = LogFiles(self._store, whole, bundles)
         keys = {key for node in newer._bundles.values() for key in node}
         newer._headers = {key: entries for key, entries in self._headers.copy().items() if key in keys}
         return newer
 
     def nodes(self) -> Sequence[str]:
-        """Nodes that have logs, in order."""
+        """Sorted ids of the nodes that have logs."""
         return tuple(self._loading)
 
     def list(self, node: str) -> Sequence[LogFile]:
@@ -92,26 +93,26 @@ class LogFiles:
         return tuple(self._files(node).values())
 
     def find(self, node: str, name: str) -> LogFile:
-        """One log file by name, wherever Ray moved it.
+        """One log file by name, even if Ray moved it.
 
-        Ray's log monitor moves a dead worker's file from `<name>` to `old/<name>` at any time. Worker file names are
-        unique, so both are the same file, and the longer one is complete.
+        Ray's log monitor may move a dead worker's file from `<name>` to `old/<name>` at any time. Names of worker
+        files are unique, so both are the same file, and the longer one is complete.
         """
         files = self._files(node)
         moved = name.removeprefix(_OLD) if name.startswith(_OLD) else _OLD + name
-        found = [files[known] for known in (name, moved) if known in files]
+        found = [files[either] for either in (name, moved) if either in files]
         if not found:
             raise NotFound(
                 f"node {node} has no log file {name[:200]!r}; "
-                f"list the node's logs to see the names of the {len(files)} there are"
+                f"list the node's logs for the names of its {len(files)} files"
             )
         return max(found, key=lambda log_file: log_file.size)
 
     def earlier(self, log_file: LogFile) -> Sequence[LogFile]:
-        """Older files behind the same name whose tails are still there, newest first.
+        """Older files of the same name whose tails still exist, newest first.
 
-        They matter when a node died between a rotation and the upload of the rotated file; else they are kept whole
-        under their rotated name too.
+        They matter if a node died between a rotation and the upload of the rotated file; otherwise they are whole
+        objects under their rotated names.
         """
         by_generation: dict[int, list[Tail]] = defaultdict(list)
         for tail in log_file.tails:
@@ -120,7 +121,7 @@ class LogFiles:
         return [self._log_file(log_file.node, log_file.name, None, by_generation[each]) for each in older]
 
     def open(self, log_file: LogFile) -> LogReader:
-        """Ready to read; costs one range read when only the bytes can tell whether whole object and tails match."""
+        """A reader; costs one range read if only the bytes show whether the whole object and the tails match."""
         return LogReader(self._store, log_file, self._report)
 
     def _files(self, node: str) -> dict[str, LogFile]:
@@ -154,9 +155,9 @@ class LogFiles:
                 head += self._store.get_range(bundle.key, len(head), missing)
             return parse_header(head)
         except NotFound:
-            return ()  # deleted since it was listed, because whole objects have its bytes now
+            return ()  # deleted since it was listed: whole objects have its bytes now
         except CorruptBundle as error:
-            self._report(f"log tails {bundle.key} were left out: {error}")
+            self._report(f"log tails {bundle.key} were not used: {error}")
             return ()
 
     def _log_file(self, node: str, name: str, whole: ObjectInfo | None, tails: Sequence[Tail]) -> LogFile:
@@ -176,7 +177,7 @@ class LogFiles:
 
 
 class LogReader:
-    """The bytes of one log file, at the offsets they had on the node. For one thread."""
+    """The bytes of one log file, at their offsets on the node. Not thread-safe."""
 
     def __init__(self, store: Store, log_file: LogFile, report: Callable[[str], None]) -> None:
         self._store = store
@@ -189,24 +190,24 @@ class LogReader:
 
     @property
     def size(self) -> int:
-        """Offset after the last byte that is known of, gaps counted."""
+        """Offset after the last byte, gaps included."""
         return self._plan.size
 
     @property
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """Ranges (start, end) without bytes: never shipped, or found unreadable while reading."""
+        """Ranges (start, end) without bytes: never uploaded, or unreadable."""
         return self._plan.gaps
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`; those in gaps are left out."""
+        """The bytes from `start` to `end`, without those in gaps."""
         return b"".join(self.stream(start, end))
 
     def last_lines(self, count: int) -> Iterator[bytes]:
-        """The last `count` lines, in chunks; all of them when `count` is -1."""
+        """The last `count` lines, in chunks; all lines if `count` is -1."""
         return self.stream(self.line_start(count))
 
     def stream(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` to `end` in chunks of about `READ_CHUNK` or less; those in gaps are left out."""
+        """The bytes from `start` to `end` without those in gaps, in chunks of at most about `READ_CHUNK`."""
         position = max(start, 0)
         end = self.size if end is None else min(end, self.size)
         while position < end and (batch := self._batch(position, end)):
@@ -215,11 +216,11 @@ class LogReader:
             elif (pieces := self._from_tails(batch)) is not None:
                 yield from pieces
             else:
-                continue  # a frame was unreadable and left the plan
+                continue  # an unreadable frame was removed from the plan
             position = batch[-1].end
 
     def line_start(self, count: int, end: int | None = None) -> int:
-        """Offset of the first of the last `count` lines before `end`; bytes after the last newline are a line too."""
+        """Offset of the first of the last `count` lines before `end`; bytes after the last newline count as a line."""
         high, block, at_end = self.size if end is None else min(end, self.size), _FIRST_BLOCK, True
         if count <= 0 or count >= high:  # no line is shorter than a byte
             return high if count == 0 else 0
@@ -227,22 +228,19 @@ class LogReader:
             low, high = self._block_before(high, block)
             data = self.read(low, high)
             if len(data) < high - low:
-                continue  # a frame was unreadable and left the plan
+                continue  # an unreadable frame was removed from the plan
             if not data:
                 return 0
             if at_end and data.endswith(b"\n"):
-                count += 1  # that newline ends the last line, no line starts after it
+                count += 1  # this newline ends the last line
             at_end = False
             newlines = data.count(b"\n")
             if newlines >= count:
-                position = len(data)
-                for _ in range(count):
-                    position = data.rindex(b"\n", 0, position)
-                return low + position + 1
+                return low + _newline_from_end(data, count) + 1
             count, high, block = count - newlines, low, min(2 * block, READ_CHUNK)
 
     def _block_before(self, high: int, block: int) -> tuple[int, int]:
-        """The last range below `high`, at most `block` long, that has no gap in it; empty at the file's start."""
+        """The last range below `high`, at most `block` long and without a gap; empty at the start of the file."""
         for start, end in reversed(self.gaps):
             if end < high:
                 return max(end, high - block), high
@@ -250,7 +248,7 @@ class LogReader:
         return max(0, high - block), high
 
     def _batch(self, position: int, end: int) -> Sequence[Segment]:
-        """What to read next from `position` on: a piece of the whole object, or tails that fit into memory."""
+        """The segments to read next: a piece of the whole object, or tails that fit into memory."""
         segments = self._plan.segments
         batch: list[Segment] = []
         held = 0
@@ -272,10 +270,10 @@ class LogReader:
             left -= min(left, len(chunk))
             if not left:
                 return
-        raise ArchiveError(f"log {self._name} became shorter while it was read; list again")
+        raise ArchiveError(f"log {self._name} became shorter while it was read; list the logs again")
 
     def _from_tails(self, batch: Sequence[Segment]) -> Sequence[bytes] | None:
-        """The bytes of these segments; None when a frame is unreadable, which then is in the plan no more."""
+        """The bytes of these segments; None if a frame is unreadable, which is then removed from the plan."""
         parts = [(segment, segment.tail) for segment in batch if segment.tail]
         missing = [tail for _, tail in parts if tail not in self._frames]
         plan = self._plan
@@ -297,13 +295,23 @@ class LogReader:
         try:
             return read_entry(entry, self._store.get_range(tail.bundle, entry.position, entry.size))
         except NotFound:
-            raise NotFound(f"log {self._name} was uploaded whole while its tails were read; list again") from None
+            raise NotFound(
+                f"log {self._name} was uploaded as a whole object while its tails were read; list the logs again"
+            ) from None
         except CorruptBundle as error:
             self._report(f"log tails {tail.bundle}: {error}; its bytes {entry.offset} to {entry.end} were not used")
             return None
 
     def _belongs(self, entry: Entry) -> bool:
         return zlib.crc32(self._store.get_range(self._whole_key, entry.offset, entry.length)) == entry.crc32
+
+
+def _newline_from_end(data: bytes, count: int) -> int:
+    """Position of the newline with `count - 1` newlines after it."""
+    position = len(data)
+    for _ in range(count):
+        position = data.rindex(b"\n", 0, position)
+    return position
 
 
 def _in_parallel(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Sequence[_Result]:

@@ -1,18 +1,19 @@
-"""Log bytes on their way: the bundle a node ships every interval, and how a log is put together from bundles.
+"""Log tails: the bundle that a node uploads every interval, and how a log file is assembled from bundles.
 
-Invariants. What `stitch` gets right, it gets right because collectors keep these:
-* One collector per node writes bundles, each once and whole, with increasing sequence; nothing rewrites a bundle. Many
-  small ones may be put together in a new one: then their entries are there twice until the small ones are deleted.
-* A path's `generation` grows whenever another file stands behind the path (rotated, replaced, truncated).
-* Bytes ship at least once, maybe again, generations of a path one after the other. A generation's first entry starts
-  at 0, or where its whole object ends; bytes left out later (a flooding log) are a gap.
-* A whole object is put only after some bytes of its generation were shipped, so that `stitch` can tell whose it is.
-* Only the collector (and retention) deletes bundles: oldest first, and only when each entry of the bundle stands in a
-  whole object or is older than its path's; or when all that is still needed of it stands in a newer bundle too. So an
-  old generation never outlives the proof that there is a newer one.
-* Before it deletes any, a whole object whose file was replaced is moved to the name that file is kept under; else what
-  is left of a half-deleted generation would be put behind a stranger's first bytes.
-* A crash at any instant leaves bundles, whole object, or both; every shipped byte stays readable at its own offset.
+Invariants, which collectors keep and `stitch` relies on:
+* One collector per node writes bundles, each once, with increasing sequence numbers; no bundle is rewritten. Several
+  small ones may be merged into a new one: their entries exist twice until the small ones are deleted.
+* The `generation` of a path grows whenever another file takes the path (rotation, replacement, truncation).
+* Bytes are uploaded at least once, the generations of a path one after the other. The first entry of a generation
+  starts at 0, or where its whole object ends; bytes skipped later (of a flooding log) are a gap.
+* A whole object is written only after some bytes of its generation were uploaded, so that `stitch` can identify its
+  generation.
+* Only the collector (and retention) deletes bundles: oldest first, and only if each entry is part of a whole object,
+  of an older generation of its path, or of a newer bundle too. So an old generation never outlives the evidence of a
+  newer one.
+* Before that, a whole object whose file was replaced is moved to the name under which that file is preserved.
+  Otherwise the rest of a half-deleted generation would be appended to the first bytes of another file.
+* A crash at any instant leaves bundles, the whole object, or both; every uploaded byte stays readable at its offset.
 
 Format of a bundle, integers little-endian:
 
@@ -22,8 +23,8 @@ Format of a bundle, integers little-endian:
     n  header                     JSON {"entries": [{path, generation, offset, length, crc32, position, size}, ...]}
        frames                     one zstd frame per entry, so that one file's bytes are one range of the bundle
 
-Limit: a whole object of an older generation that has the same bytes in the range `stitch` compares is taken for the
-newest one; the next line with a timestamp ends that.
+Limit: a whole object of an older generation with the same bytes in the range that `stitch` compares is mistaken for
+the newest one, until the next line with a timestamp.
 """
 
 from __future__ import annotations
@@ -45,18 +46,20 @@ else:
     from backports import zstd
 
 FIRST_READ = 64 * 1024
-"""Read this much of a bundle first: it holds the header of some 300 entries, so most bundles need no second read."""
+"""First read of a bundle: large enough for a header of some 300 entries, so that most need no second read."""
 
 MAX_ENTRY = 4 * 1024 * 1024
-"""Raw bytes of one entry; the writer splits longer ones, so a reader never holds more than this of one frame."""
+"""Raw bytes of one entry; the writer splits longer ranges, so a reader never holds more of one frame."""
 
 _MAGIC = b"RAYTAIL\x01"
 _PREAMBLE = struct.Struct("<8sII")
 _MAX_HEADER = 64 * 1024 * 1024
 _MAX_FRAME = MAX_ENTRY + 64 * 1024  # zstd may make incompressible bytes a little longer
-_LEVEL = 1  # 790 MB/s on Ray's logs and no larger than level 3, which does 420
-_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # a hostile frame claims no gigabytes
-_EVIDENCE = 64  # bytes; a shorter entry may be one newline, which any file may have in that place
+_LEVEL = 1  # 790 MB/s on Ray's logs; level 3 has 420 and is no smaller
+_WINDOW: dict[int, int] = {
+    zstd.DecompressionParameter.window_log_max: 23
+}  # so that a hostile frame cannot claim gigabytes
+_EVIDENCE = 64  # bytes; a shorter entry may be a single newline, which any file may have there
 
 _UNPORTABLE = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 
@@ -64,16 +67,16 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CorruptBundle(ValueError):
-    """These bytes are not a bundle, or no longer the one that was written."""
+    """The bytes are not a bundle, or a damaged one."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One run of bytes of one log file, and where its frame is."""
+    """A range of bytes of one log file, and the position of its frame."""
 
     path: str
     """Below the logs directory, as `portable_path` writes it."""
     generation: _Natural
-    """Which file stood behind the path: larger is newer."""
+    """Which file had the path: larger is newer."""
     offset: _Natural
     """Of the first byte, in the original file."""
     length: Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY)]
@@ -99,29 +102,29 @@ _decode_header = msgspec.json.Decoder(_Header).decode
 def portable_path(path: str) -> str:
     r"""A path from disk (`os.fsdecode`) as text for headers and keys: bytes that are not UTF-8 become `\xNN`.
 
-    So do the bytes of control characters, which stores refuse (a newline) or people cannot see, and the backslash, so
-    that two files never get one name; every other name stays as it is.
+    So do control characters, which stores refuse or users cannot see, and the backslash, so that no two files get the
+    same name.
     """
     text = _UNPORTABLE.sub(lambda found: "".join(f"\\x{byte:02x}" for byte in found[0].encode()), path)
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class BundleWriter:
-    """Collects appended bytes of any files of a node into one bundle."""
+    """Builds a bundle from appended bytes of a node's log files."""
 
     def __init__(self) -> None:
         self.raw_size = 0
-        """Log bytes taken so far; compressed they are mostly a fifth of it."""
+        """Log bytes added so far; compressed, about a fifth of it."""
         self._entries: list[Entry] = []
         self._frames: list[bytes] = []
         self._position = 0
 
     def add(self, path: str, generation: int, offset: int, data: bytes) -> None:
-        """Take the bytes that stand at `offset` of the file; `path` as on disk, below the logs directory."""
+        """Add bytes of the file at `offset`; `path` as on disk, below the logs directory."""
         self.add_portable(portable_path(path), generation, offset, data)
 
     def add_portable(self, name: str, generation: int, offset: int, data: bytes) -> None:
-        """The same for a name that is portable already, as in the entries of other bundles."""
+        """Like `add`, for a name that is portable already, such as those in other bundles."""
         for start in range(0, len(data), MAX_ENTRY):
             raw = data[start : start + MAX_ENTRY]
             frame = zstd.compress(raw, _LEVEL)
@@ -139,14 +142,14 @@ class BundleWriter:
 
 
 def header_size(prefix: bytes) -> int:
-    """How many bytes of the bundle `parse_header` needs; `prefix` is its start, `FIRST_READ` bytes are plenty."""
+    """The number of bytes that `parse_header` needs, from the first bytes of the bundle."""
     if len(prefix) < _PREAMBLE.size:
-        raise CorruptBundle(f"only {len(prefix)} bytes long")
+        raise CorruptBundle(f"it has only {len(prefix)} bytes")
     magic, length, _ = _PREAMBLE.unpack_from(prefix)
     if magic[:-1] != _MAGIC[:-1]:
         raise CorruptBundle("it is not a bundle of log tails")
     if magic != _MAGIC:
-        raise CorruptBundle(f"it has version {magic[-1]}, this reader knows version {_MAGIC[-1]}")
+        raise CorruptBundle(f"it has version {magic[-1]}; this reader supports version {_MAGIC[-1]}")
     if length > _MAX_HEADER:
         raise CorruptBundle(f"its header claims {length} bytes")
     return _PREAMBLE.size + int(length)
@@ -163,7 +166,7 @@ def parse_header(prefix: bytes) -> tuple[Entry, ...]:
     try:
         stored = _decode_header(header).entries
     except msgspec.DecodeError as error:
-        raise CorruptBundle(f"its header cannot be understood: {error}") from error
+        raise CorruptBundle(f"its header cannot be decoded: {error}") from error
     return tuple(
         Entry(sys.intern(e.path), e.generation, e.offset, e.length, e.crc32, needed + e.position, e.size)
         for e in stored
@@ -171,20 +174,20 @@ def parse_header(prefix: bytes) -> tuple[Entry, ...]:
 
 
 def read_entry(entry: Entry, frame: bytes) -> bytes:
-    """The log bytes of an entry from its frame; never decompresses more than the entry says there are."""
+    """The log bytes of an entry from its frame; decompresses at most `entry.length` bytes and one more."""
     decompressor = zstd.ZstdDecompressor(options=_WINDOW)
     try:
-        data = decompressor.decompress(frame, entry.length + 1)  # one more, to see the frame end or run over
+        data = decompressor.decompress(frame, entry.length + 1)  # one more, to notice a longer frame
     except zstd.ZstdError as error:
         raise CorruptBundle(f"the frame of {entry.path} cannot be decompressed: {error}") from error
     if not decompressor.eof or len(data) != entry.length or zlib.crc32(data) != entry.crc32:
-        raise CorruptBundle(f"the frame of {entry.path} does not hold the {entry.length} bytes that were shipped")
+        raise CorruptBundle(f"the frame of {entry.path} does not hold the {entry.length} bytes that were uploaded")
     return data
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """An entry and the key of the bundle it is in."""
+    """An entry and the key of its bundle."""
 
     bundle: str
     entry: Entry
@@ -192,7 +195,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Bytes `start` to `end` of the original file, from a tail, or from the whole object when `tail` is None."""
+    """Bytes `start` to `end` of the original file, from a tail, or from the whole object if `tail` is None."""
 
     start: int
     end: int
@@ -201,27 +204,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where every known byte of one file is; offsets are those of the original file."""
+    """Where each byte of one file is stored; offsets are those of the original file."""
 
     segments: tuple[Segment, ...]
     """In order, without overlap."""
     gaps: tuple[tuple[int, int], ...]
-    """Ranges (start, end) that were never shipped or cannot be read."""
+    """Ranges (start, end) that were never uploaded or cannot be read."""
     size: int
     whole_end: int
-    """How much of the whole object is used; 0 when it is another generation's."""
+    """How many bytes of the whole object are used; 0 if it is of another generation."""
     tails: tuple[Tail, ...]
 
     def without(self, unreadable: Tail) -> Plan:
-        """The same plan when a tail turned out unreadable: another takes its place, or its bytes become a gap."""
+        """The plan without an unreadable tail: another one takes its place, or its bytes become a gap."""
         return _cover(self.whole_end, tuple(tail for tail in self.tails if tail != unreadable), self.size)
 
 
 def stitch(whole_size: int | None, tails: Sequence[Tail], belongs: Callable[[Entry], bool]) -> Plan:
-    """Plan how the newest generation of one path is read from its whole object and its tails.
+    """Plan how to read the newest generation of one path from its whole object and its tails.
 
-    `belongs(entry)` compares the whole object's bytes in the entry's range with the entry's crc32 (one range read); it
-    is asked at most once, and only when the two overlap so that there is something to compare.
+    `belongs(entry)` compares the whole object's bytes in the range of the entry with its crc32 (one range read). It is
+    called at most once, and only if the whole object and the tails overlap.
     """
     newest = max((tail.entry.generation for tail in tails), default=0)
     current = tuple(tail for tail in tails if tail.entry.generation == newest)
@@ -234,24 +237,31 @@ def _whole_end(size: int, entries: Sequence[Entry], belongs: Callable[[Entry], b
         return size
     inside = [entry for entry in entries if entry.end <= size]
     if inside:
-        # The last one: files of one kind begin alike (banners, job ids) and differ later.
+        # The last one, as files of one kind begin alike (banners, job ids) and differ later.
         witness = max(inside, key=lambda entry: (min(entry.length, _EVIDENCE), entry.end))
         return size if belongs(witness) else 0
-    # Bytes before the first entry were deleted with their bundles because the whole object has them.
+    # The bundles with the bytes before the first entry were deleted because the whole object has those bytes.
     return min(size, min(entry.offset for entry in entries))
 
 
+def _farthest(waiting: deque[Tail], position: int, farthest: Tail | None) -> Tail | None:
+    """The tail that reaches farthest of those that start at `position` or before; takes them from `waiting`."""
+    while waiting and waiting[0].entry.offset <= position:
+        tail = waiting.popleft()
+        if farthest is None or tail.entry.end > farthest.entry.end:
+            farthest = tail
+    return farthest
+
+
 def _cover(whole_end: int, tails: tuple[Tail, ...], size: int) -> Plan:
+    """The whole object up to `whole_end`, then the tails, each as far as it reaches beyond the ones before."""
     segments = [Segment(0, whole_end, None)] if whole_end else []
     gaps: list[tuple[int, int]] = []
     waiting = deque(sorted(tails, key=lambda tail: tail.entry.offset))
     position = whole_end
     farthest: Tail | None = None
     while position < size:
-        while waiting and waiting[0].entry.offset <= position:
-            tail = waiting.popleft()
-            if farthest is None or tail.entry.end > farthest.entry.end:
-                farthest = tail
+        farthest = _farthest(waiting, position, farthest)
         reach = farthest.entry.end if farthest is not None else 0
         if reach > position:
             segments.append(Segment(position, reach, farthest))

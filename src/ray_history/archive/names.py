@@ -1,7 +1,7 @@
-"""Names that become parts of object keys, and the ids inside them.
+"""Names that become parts of object keys, and the ids in them.
 
-A name from outside (an event's session, a cluster flag, a job id) is only ever joined into a key after it was made a
-`Component`. There is one such check in the product; it is this one.
+A name from outside (an event's session, a cluster flag, a job id) becomes part of a key only as a `Component`, which is
+the only such check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 MAX_COMPONENT = 255
-"""Longest file name on every local file system and well inside S3's 1,024-byte keys."""
+"""Longest file name on local file systems; well within the 1,024 bytes of an S3 key."""
 
 _COMPONENT = re.compile(r"[A-Za-z0-9._-]+")
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -26,7 +26,7 @@ class InvalidName(ValueError):
 
 
 class Component(str):
-    """One path component that is safe in every store: `[A-Za-z0-9._-]`, at most 255 bytes, not `.` or `..`."""
+    """A path component that is safe in every store: `[A-Za-z0-9._-]`, at most 255 bytes, not `.` or `..`."""
 
     __slots__ = ()
 
@@ -38,9 +38,9 @@ class Component(str):
 
 
 def dns_name(text: str, what: str) -> Component:
-    """A Kubernetes object name (DNS-1123 subdomain), which cluster, namespace and owner names must be.
+    """`text` as the name of a Kubernetes object (DNS-1123 subdomain).
 
-    `_` cannot occur in one, which is what makes `namespace_cluster` in marker keys unambiguous.
+    Such a name has no `_`, so that `namespace_cluster` in marker keys is unambiguous.
     """
     text = text.strip()
     if not text or len(text) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in text.split(".")):
@@ -63,22 +63,22 @@ class SessionTime:
 
 
 def session_time(session: str) -> SessionTime | None:
-    """The start time inside `session_YYYY-MM-DD_HH-MM-SS_ffffff[_pid]`, or None when the name has none."""
+    """The start time inside `session_YYYY-MM-DD_HH-MM-SS_ffffff[_pid]`, or None if there is none."""
     match = _SESSION_TIME.fullmatch(session)
     if match is None:
         return None
     try:
         moment = datetime.strptime(match[1] + match[2], "%Y-%m-%d%H-%M-%S").replace(tzinfo=UTC)
-    except ValueError:  # 2026-02-30 has the right shape and is no day
+    except ValueError:  # 2026-02-30 has the right form but is not a date
         return None
     return SessionTime(int(moment.timestamp()))
 
 
 def hex_id(text: str) -> str:
-    """An id as lower-case hex, from hex or base64; a text that is neither is returned as it is.
+    """An id as lower-case hex, from hex or base64; other text is returned unchanged.
 
-    The order of attempts is the Go collector's, so that both write a job's events to the same key: all-hex text first,
-    then unpadded URL-safe base64, then padded standard base64.
+    The Go collector tries the encodings in the same order, so that both write a job's events to the same key: hex,
+    unpadded URL-safe base64, padded standard base64.
     """
     if _HEX.fullmatch(text):
         return text.lower()

@@ -1,4 +1,4 @@
-"""What one session holds: its event files, log files and stored dashboard answers, from one or two LISTs."""
+"""The objects of one session: event files, log files and polled snapshots, from one or two LISTs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .layout import EndpointKey, EventFileKey, Generation, LogKey
 from .log_files import LogFiles
 from .stores import ObjectInfo, Store
 
-_BETWEEN_POLLS = 600.0
-"""Generation C stores polled answers again every 30 s, changed or not; a dashboard may be busy for a while."""
-_BETWEEN_HOURS = 5400.0
-"""Generations A, A' and B store events at the end of an hour; C without a poll, whenever there are some."""
+_MAX_POLL_SILENCE = 600.0
+"""Generation C stores polled snapshots every 30 s, changed or not; a busy dashboard may answer late."""
+_MAX_EVENT_SILENCE = 5400.0
+"""Generations A, A' and B store events at the end of an hour; C without polling, whenever there are events."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
-    """One object with events in it."""
+    """One object with events."""
 
     key: EventFileKey
     stored: ObjectInfo
@@ -29,26 +29,26 @@ class EventFile:
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """Everything a session's prefix holds, told apart by key."""
+    """The objects below a session's prefixes, by kind."""
 
     session: Session
     event_files: tuple[EventFile, ...]
     endpoints: dict[str, ObjectInfo]
     whole_logs: tuple[tuple[str, str, ObjectInfo], ...]
-    """(node, name, object) of each log file stored whole."""
+    """(node, name, object) of each log file that is stored as one object."""
     tail_bundles: tuple[tuple[str, ObjectInfo], ...]
     """(node, object) of each bundle of appended log bytes."""
     unknown: tuple[str, ...]
-    """Keys that are none of these."""
+    """Keys of other objects."""
 
     @property
     def generations(self) -> frozenset[Generation]:
-        """The layouts its event files were written in."""
+        """The layout generations of its event files."""
         return frozenset(file.key.generation for file in self.event_files)
 
     @property
     def newest(self) -> float:
-        """When the last of its objects was stored, Unix seconds; 0 without any."""
+        """When the newest object was stored, Unix seconds; 0 if there is none."""
         stored = (
             *(file.stored for file in self.event_files),
             *self.endpoints.values(),
@@ -59,8 +59,8 @@ class SessionFiles:
 
     @property
     def longest_silence(self) -> float:
-        """Seconds for which KubeRay's collector may store nothing while its cluster lives."""
-        return _BETWEEN_POLLS if self.endpoints and self.generations <= {Generation.C} else _BETWEEN_HOURS
+        """Seconds for which KubeRay's collector may store nothing while the cluster runs."""
+        return _MAX_POLL_SILENCE if self.endpoints and self.generations <= {Generation.C} else _MAX_EVENT_SILENCE
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -75,7 +75,7 @@ class SessionFiles:
 
 
 def list_session(store: Store, session: Session) -> SessionFiles:
-    """List a session's objects; only when there are none in the newer tree is generation A's place looked at."""
+    """List a session's objects; the prefix of generation A only if there are none below the newer one."""
     modern = layout.session_prefix(session.root, session.cluster, session.name)
     legacy = layout.legacy_session_prefix(session.root, session.cluster, session.name)
     tails = layout.tails_prefix(session.root, session.cluster, session.name)
@@ -86,10 +86,10 @@ def list_session(store: Store, session: Session) -> SessionFiles:
         if not objects and not session.legacy:
             prefix = legacy
             objects = list(store.list(prefix))
-        return _told_apart(session, prefix, objects, tails, bundles.result())
+        return _by_kind(session, prefix, objects, tails, bundles.result())
 
 
-def _told_apart(
+def _by_kind(
     session: Session, prefix: str, objects: list[ObjectInfo], tails: str, bundles: list[ObjectInfo]
 ) -> SessionFiles:
     event_files: list[EventFile] = []
@@ -117,6 +117,6 @@ def _told_apart(
 
 
 def events_of(store: Store, files: SessionFiles, problems: list[Problem]) -> Iterator[bytes]:
-    """All events of a session as raw bytes, file after file; what could not be read is added to `problems`."""
+    """All events of a session as raw bytes, file by file; unreadable parts are added to `problems`."""
     for file in files.event_files:
         yield from read_events(store.stream(file.stored.key), file=file.stored.key, problems=problems)

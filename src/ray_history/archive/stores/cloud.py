@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal, Self
 from urllib.parse import SplitResult, unquote
 
@@ -224,28 +224,28 @@ class CloudStore:
         return data
 
     def stream(self, key: str, start: int = 0) -> Iterator[bytes]:
-        position, etag, resumes = start, None, 0
-        while True:
+        position, etag = start, None
+        for attempt in count():
             try:
                 with self._translated(f"reading {key} from"):
                     result = obstore.get(self._client, require_key(key), options=_from_position(position, etag))
                     etag, end = result.meta["e_tag"], result.meta["size"]
-                    for chunk in result.stream(min_chunk_size=READ_CHUNK):
-                        data = bytes(chunk)
-                        position += len(data)
-                        yield data
+                    for chunk in map(bytes, result.stream(min_chunk_size=READ_CHUNK)):
+                        position += len(chunk)
+                        yield chunk
                 if position == end:
                     return
                 raise Unreachable(f"reading {key} from {self.url}: the body ended at {position} of {end} bytes")
             except Unreachable:
-                if position == start:
-                    if start and self.head(key).size <= start:
-                        return
+                if position == start and self._ends_before(key, start):
+                    return
+                # A connection lost on the way is resumed from there, if the object is still the same one.
+                if position == start or attempt == _MAX_RESUMES:
                     raise
-                # The connection was lost on the way: go on from there, if the object is still the same one.
-                resumes += 1
-                if resumes > _MAX_RESUMES:
-                    raise
+
+    def _ends_before(self, key: str, start: int) -> bool:
+        """Whether a read from `start` failed because the object ends before."""
+        return start > 0 and self.head(key).size <= start
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with self._translated(f"listing {prefix or '/'} of"):

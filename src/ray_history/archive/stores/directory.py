@@ -1,10 +1,10 @@
-"""An archive in a local directory: a laptop's disk, an NFS share.
+"""The backend for local directories: a laptop's disk, an NFS share.
 
 Invariants:
-* an object is a regular file at `<directory>/<key>`; links are never followed, in listings or reads;
+* an object is a regular file at `<directory>/<key>`; links are never followed;
 * a put writes a temporary file below `.tmp/`, syncs it, then renames it into place and syncs the folder: after a
-  crash or a full disk there is the old object or the new one, never a half;
-* `.tmp/` is invisible to listings; what a crashed process left there is removed by a later writer after a day.
+  crash or on a full disk there is the old object or the new one, never a part;
+* `.tmp/` is not listed; files that a crashed process left there are removed by a later writer after a day.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class DirectoryStore:
                 raise Misconfigured(f"{self.url} is not a directory; correct --storage")
             os.scandir(self._base).close()
             if create and not os.access(self._base, os.W_OK):
-                raise Denied(f"{self.url}: this user may not write there")
+                raise Denied(f"{self.url}: this user cannot write there")
 
     def put(self, key: str, data: bytes) -> None:
         self.put_stream(key, [data])
@@ -145,7 +145,7 @@ class DirectoryStore:
             return _info(key, status)
 
     def copy(self, source: str, target: str) -> None:
-        self._path(target)  # refuse a wrong key before anything is read
+        self._path(target)  # an invalid key fails before anything is read
         with self._translated(f"copying {source} to {target} in"), self._opened(source) as file:
             self.put_stream(target, file)
 
@@ -168,7 +168,7 @@ class DirectoryStore:
         if os.path.realpath(os.path.dirname(path)) != os.path.join(
             os.path.realpath(self._base), os.path.relpath(os.path.dirname(path), self._base)
         ).removesuffix(b"/."):
-            raise Denied(f"{self.url}: {key!r} lies behind a link; links are not followed")
+            raise Denied(f"{self.url}: {key!r} is behind a link; links are not followed")
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -202,11 +202,11 @@ class DirectoryStore:
             except FileNotFoundError:  # a delete pruned the folder in between
                 if attempt == 9:
                     raise
-        with suppress(FileNotFoundError):  # what was placed is deleted again, and its folder with it
+        with suppress(FileNotFoundError):  # the object was deleted again, and its folder with it
             _sync_folder(folder)
 
     def _prune(self, folder: bytes) -> None:
-        """Remove folders a delete left empty, so that they do not pile up for deleted sessions."""
+        """Remove the folders that a delete left empty."""
         while folder != self._base:
             try:
                 os.rmdir(folder)
@@ -241,7 +241,7 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
 
 
 def _make_folder(folder: bytes) -> None:
-    """Create a folder and those above it, each synced into its parent."""
+    """Create a folder and its parents, each synced into its own parent."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
