@@ -1,4 +1,4 @@
-"""The demo as a person runs it: a real cluster lives and dies, its dashboard opens, Ctrl-C leaves nothing behind."""
+"""The demo as users run it: a real cluster runs and dies, its dashboard opens, Ctrl-C leaves no process behind."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from ray_history.demo.run import SMALL, WORKLOAD, _ends_politely
+from ray_history.demo.run import SMALL, WORKLOAD, _interrupt_on_termination
 from tests.support.processes import free_port
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
 
 
 class Demo:
-    """`ray-history demo` under way; everything that it starts inherits a mark."""
+    """A running `ray-history demo`; every process that it starts inherits a mark."""
 
     def __init__(self, directory: Path, storage: str, port: int | None = None) -> None:
         self.mark = f"DEMO_MARK={uuid.uuid4()}"
@@ -44,7 +44,7 @@ class Demo:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.told = ""
+        self.output = ""
 
     def __enter__(self) -> Self:
         return self
@@ -54,27 +54,27 @@ class Demo:
             if self.process.poll() is None:
                 self.interrupt()
         finally:
-            self.process.kill()  # if it did not end by itself
+            self.process.kill()  # if it did not exit
             assert self.process.stdout is not None
             self.process.stdout.close()
 
     def read_until(self, words: str) -> str:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.told += line
+            self.output += line
             if words in line:
-                return self.told
-        raise AssertionError(f"never said {words!r}, but:\n{self.told}")
+                return self.output
+        raise AssertionError(f"{words!r} is not in the output:\n{self.output}")
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         ended = self.process.wait(60)
         assert self.process.stdout is not None
-        self.told += self.process.stdout.read()
+        self.output += self.process.stdout.read()
         return ended
 
     def relatives(self) -> list[str]:
-        """The command lines of all that it started and that still runs."""
+        """The command lines of the processes that it started and that still run."""
         found = []
         for entry in Path("/proc").iterdir():
             try:
@@ -103,12 +103,12 @@ def test_an_interrupted_demo_leaves_no_process_behind(directory: Path) -> None:
         assert demo.relatives() == []
 
 
-def test_the_cluster_dies_and_its_dashboard_opens(directory: Path) -> None:
+def test_the_dashboard_of_the_dead_cluster_opens(directory: Path) -> None:
     with Demo(directory, "s3") as demo:  # a real S3 server
-        told = demo.read_until("Ctrl-C ends")
-        (base,) = set(re.findall(r"http://localhost:\d+/s/default/demo/latest", told))
+        output = demo.read_until("Ctrl-C stops")
+        (base,) = set(re.findall(r"http://localhost:\d+/s/default/demo/latest", output))
         statuses = {row["submission_id"]: row["status"] for row in get(f"{base}/api/jobs/")}
-        assert statuses == {job.name: job.until for job in SMALL}
+        assert statuses == {job.name: job.status for job in SMALL}
         failed = get(f"{base}/api/v0/tasks?filter_keys=state&filter_predicates=%3D&filter_values=FAILED")
         names = {row["name"] for row in failed["data"]["result"]["result"]}
         assert names >= {"load", "evaluate", "report", "Trainer.step"}
@@ -122,37 +122,37 @@ def test_the_cluster_dies_and_its_dashboard_opens(directory: Path) -> None:
         assert demo.relatives() == []
 
 
-def test_the_next_start_shows_the_same_cluster_at_once(directory: Path) -> None:
+def test_the_next_start_shows_the_same_cluster(directory: Path) -> None:
     with Demo(directory, "s3") as demo:
-        told = demo.read_until("Ctrl-C ends")
-        assert "The cluster of the last run" in told
-        (base,) = set(re.findall(r"http://localhost:\d+/", told))
+        output = demo.read_until("Ctrl-C stops")
+        assert "The cluster of the last run" in output
+        (base,) = set(re.findall(r"http://localhost:\d+/", output))
         assert len(get(f"{base}clusters")) == 1
         demo.process.send_signal(signal.SIGTERM)  # as closing the terminal does
         assert demo.process.wait(60) == 0
         assert demo.relatives() == []
 
 
-def test_under_nohup_it_outlives_its_terminal() -> None:
+def test_under_nohup_a_closed_terminal_does_not_interrupt() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with _ends_politely():
+        with _interrupt_on_termination():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_every_job_has_its_script() -> None:
+def test_every_job_has_a_script() -> None:
     scripts = Path(sys.modules["ray_history.demo.run"].__file__ or "").with_name("jobs")
     assert {job.name for job in WORKLOAD} == {file.stem for file in scripts.glob("*.py")}
 
 
-def test_a_port_that_is_taken_is_not_fought_for(directory: Path) -> None:
+def test_another_port_is_used_if_the_port_is_taken(directory: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with Demo(directory, "s3", port) as demo:
-            told = demo.read_until("Ctrl-C ends")
-            assert f":{port}/" not in told
+            output = demo.read_until("Ctrl-C stops")
+            assert f":{port}/" not in output
             assert demo.interrupt() == 0

@@ -15,8 +15,8 @@ def test_a_file_gets_one_line_per_finished_step(capsys: pytest.CaptureFixture[st
     with steps.step("Start Ray"):
         pass
     with steps.step("Run jobs") as step:
-        step.tell("1 of 3")
-        step.tell("3 of 3")
+        step.update("1 of 3")
+        step.update("3 of 3")
     first, second = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"✓ \[1/2\] Start Ray \(\d+ s\)", first)
     assert re.fullmatch(r"✓ \[2/2\] Run jobs: 3 of 3 \(\d+ s\)", second)
@@ -33,7 +33,7 @@ def test_a_terminal_shows_the_running_step_in_place(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with Steps(1).step("Run jobs") as step:
-        step.tell("1 of 3")
+        step.update("1 of 3")
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1, "the line is overwritten until the step ends"
     shown = [re.sub(r"\x1b\[K|\(\d+ s\)", "", part).strip() for part in printed.split("\r") if part]

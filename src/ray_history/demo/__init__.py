@@ -1,1 +1,1 @@
-"""A real Ray cluster that lives, works, dies, and is looked at afterwards: on one machine, in about a minute."""
+"""The demo: a real Ray cluster runs, dies, and is shown afterwards, on one machine in about a minute."""

@@ -1,7 +1,7 @@
-"""Starts and ends the server processes of the demo, which the tests use too.
+"""Server processes of the demo and of the tests.
 
-A child runs in its own process group with its output in a log file, so that ending it ends everything it
-spawned and a failed start can show what the server said.
+A child runs in its own process group with its output in a log file: stopping it stops everything that it spawned,
+and the error of a failed start includes its output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ready = Callable[[], bool]
 
 
 class PartUnavailable(Exception):
-    """A server that is needed cannot be had on this machine; the message says why."""
+    """A required server is not available on this machine; the message says why."""
 
 
 class ProcessFailed(Exception):
@@ -35,8 +35,8 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return that many different free loopback TCP ports."""
-    # All are held open until the last is found: otherwise the kernel may hand out the same one twice.
+    """Return `count` different free loopback TCP ports."""
+    # Hold all of them open until the last is found: otherwise the kernel may return the same port twice.
     held = [socket.socket() for _ in range(count)]
     try:
         for sock in held:
@@ -48,19 +48,17 @@ def free_ports(count: int) -> list[int]:
 
 
 def port_for_later() -> int:
-    """Return a free loopback TCP port that nobody is likely to take until it is used.
-
-    The system hands out higher ones by itself, and Ray takes lower ones for its workers.
-    """
+    """Return a free loopback TCP port that is unlikely to be taken before it is used."""
+    # The system assigns ephemeral ports above this range, and Ray uses ports below it for its workers.
     for port in random.sample(range(20_000, 32_768), 100):
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
             return port
-    raise ProcessFailed("a hundred ports between 20000 and 32767 are taken; there is hardly a free one")
+    raise ProcessFailed("no free port found: 100 random ports between 20000 and 32767 are in use")
 
 
 def port_is_open(port: int) -> bool:
-    """Tell whether something accepts connections on this loopback port."""
+    """Whether a server accepts connections on this loopback port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -69,7 +67,7 @@ def port_is_open(port: int) -> bool:
 
 
 class Process:
-    """A child process that can be started, ended, killed and started again with the same command."""
+    """A child process that can be stopped and started again with the same command."""
 
     def __init__(
         self,
@@ -104,7 +102,7 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start the child and return once it is ready; a start that fails leaves nothing running."""
+        """Start the child and wait until it is ready; a failed start leaves no process behind."""
         if self.running:
             raise ProcessFailed(f"{self.command[0]} is already running")
         with self.log.open("ab") as output:
@@ -124,7 +122,7 @@ class Process:
             raise
 
     def stop(self) -> None:
-        """End the child: SIGTERM, and SIGKILL when it takes longer than `stop_seconds`."""
+        """Send SIGTERM, and SIGKILL if the child does not exit within `stop_seconds`."""
         if self._child is None:
             return
         self._signal(self._child.pid, signal.SIGTERM)
@@ -133,7 +131,7 @@ class Process:
         self.kill9()
 
     def kill9(self) -> None:
-        """Kill the child and all it spawned without warning, as a power cut or the OOM killer would."""
+        """Kill the child and everything it spawned without warning, as the OOM killer would."""
         if self._child is None:
             return
         self._signal(self._child.pid, signal.SIGKILL)
@@ -142,7 +140,7 @@ class Process:
         self._child = None
 
     def log_tail(self, lines: int = 30) -> str:
-        """Return the last lines the child wrote."""
+        """The last lines of the log file."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -161,15 +159,15 @@ class Process:
         while time.monotonic() < deadline:
             code = child.poll()
             if code is not None:
-                raise ProcessFailed(f"{self.command[0]} ended with code {code}:\n{self.log_tail()}")
+                raise ProcessFailed(f"{self.command[0]} exited with code {code}:\n{self.log_tail()}")
             if self.ready():
                 return
             time.sleep(0.05)
         raise ProcessFailed(f"{self.command[0]} was not ready after {self.start_seconds} s:\n{self.log_tail()}")
 
     def _wait_until_group_is_gone(self, group: int) -> None:
-        # Grandchildren are not ours to wait() for, and their ports stay open until they are gone. The wait has an
-        # end because a container whose init reaps nothing keeps them as zombies, with their ports closed.
+        # Grandchildren cannot be waited for with wait(), and their ports stay open until they exit. The time limit is
+        # for containers whose init process does not reap: there they stay as zombies, with their ports closed.
         deadline = time.monotonic() + 1
         with contextlib.suppress(ProcessLookupError):
             while time.monotonic() < deadline:
@@ -177,6 +175,6 @@ class Process:
                 time.sleep(0.01)
 
     def _signal(self, group: int, number: signal.Signals) -> None:
-        # The whole group may be gone already; wait() still has to collect the exit code.
+        # The group may have exited already; wait() must still collect the exit code.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, number)

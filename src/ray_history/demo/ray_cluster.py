@@ -1,7 +1,7 @@
-"""A real Ray cluster on loopback: a head, more nodes, jobs, and deaths of every kind.
+"""A real Ray cluster on loopback: a head, more nodes, jobs, and ways to kill them.
 
-Nothing here calls `ray stop`, which would end every cluster of the machine: processes are found by the cluster's own
-temporary directory, on their command line or in what they have open, and ended by their ids.
+`ray stop` is not used, because it stops every cluster of the machine. Processes are found by the cluster's temporary
+directory, in their command lines and open files, and signalled by their ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .processes import PartUnavailable, ProcessFailed, free_ports
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray gives workers only what all others leave of a core; where cores are few, they wait long to begin.
+    # Ray lowers the priority of workers; on a machine with few cores they would start late.
     "RAY_worker_niceness": "0",
     "RAY_enable_ray_event": "true",
     "RAY_enable_core_worker_ray_event_to_aggregator": "true",
@@ -34,7 +34,7 @@ QUIET_RAY = {
 
 
 def plain_environment() -> dict[str, str]:
-    """Ours without what would steer Ray; a token in the home directory would make it ask for tokens."""
+    """The environment without Ray's variables; a token file in the home directory does not enable authentication."""
     return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
         "RAY_AUTH_MODE": "disabled"
     }
@@ -43,15 +43,15 @@ def plain_environment() -> dict[str, str]:
 def ray_binary() -> str:
     found = Path(sysconfig.get_path("scripts")) / "ray"
     if not found.exists():
-        raise PartUnavailable("the program `ray` is not installed; pip install 'ray[default]'")
+        raise PartUnavailable("`ray` is not installed: pip install 'ray[default]'")
     return str(found)
 
 
 class RayCluster:
-    """One cluster; `start_head` begins a session, and may be called again after the end of one."""
+    """One cluster. `start_head` begins a session and can be called again after the session has ended."""
 
     def __init__(self) -> None:
-        # Ray puts sockets below it, whose paths may be 107 bytes long at the most.
+        # Ray creates sockets below it, whose paths are limited to 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))
         self._mark = f"RAY_HISTORY_DEMO={self.root}\0".encode()
         self.gcs_port, self.dashboard_port = free_ports(2)
@@ -66,7 +66,7 @@ class RayCluster:
         return (self.root / "session_latest").resolve(strict=True)
 
     def environment(self, events_port: int) -> dict[str, str]:
-        """What every Ray process, drivers included, needs to export its events to that port."""
+        """The variables with which Ray processes, drivers included, export their events to this port."""
         address = f"http://127.0.0.1:{events_port}/v1/events"
         return {
             **plain_environment(),
@@ -117,12 +117,12 @@ class RayCluster:
             raise ProcessFailed(f"ray start failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def get(self, path: str) -> Any:
-        """What the live dashboard answers."""
+        """GET from the live dashboard."""
         with urllib.request.urlopen(self.dashboard + path, timeout=30) as answer:
             return json.load(answer)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """What the live dashboard answers to a request with a body."""
+        """POST to the live dashboard."""
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.dashboard + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -134,7 +134,7 @@ class RayCluster:
         return rows
 
     def submit_file(self, script: Path, name: str, variables: dict[str, str], metadata: dict[str, str]) -> None:
-        """As `ray job submit --no-wait` does, without the seconds that its start takes."""
+        """Like `ray job submit --no-wait`, without the seconds that its start takes."""
         file = self.root / f"{name}.py"
         file.write_text(script.read_text())
         body = {
@@ -163,10 +163,7 @@ class RayCluster:
             raise ProcessFailed(f"the job failed: {done.stdout[-3000:]}{done.stderr[-1000:]}")
 
     def pids(self, word: str = "") -> Sequence[int]:
-        """Processes of this cluster whose command line holds the word.
-
-        Some hide theirs: their open files or their environment tell. Collectors beside it are none of its own.
-        """
+        """Processes of this cluster whose command line contains the word, without the collectors beside it."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -177,6 +174,7 @@ class RayCluster:
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                 except OSError:
                     continue
+                # Some processes overwrite their command line; their open files or environment identify them.
                 ours = any(f"{self.root}/" in text for text in (line, *files)) or self._mark in environment
                 ours &= not any(name in line for name in ("ray-history", "ray_history"))
                 if ours and word in line and state != "Z":
@@ -184,7 +182,7 @@ class RayCluster:
         return found
 
     def kill(self, word: str = "", number: signal.Signals = signal.SIGKILL) -> None:
-        """Signal them; when they are killed, until none is left: some are born while others die."""
+        """Signal the processes; with SIGKILL until none is left, because new ones start while others are killed."""
         deadline = time.monotonic() + 10
         while (pids := self.pids(word)) and time.monotonic() < deadline:
             for pid in pids:
@@ -195,7 +193,7 @@ class RayCluster:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """End the session as `ray stop` does: told first, killed after some seconds."""
+        """End the session like `ray stop`: SIGTERM, and SIGKILL after ten seconds."""
         self.kill(number=signal.SIGTERM)
         deadline = time.monotonic() + 10
         while self.pids() and time.monotonic() < deadline:

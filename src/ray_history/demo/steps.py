@@ -1,4 +1,4 @@
-"""Tells a person what happens: one line per step, with its time; on a terminal the line moves while the step runs."""
+"""Progress output: one line per step with its duration; on a terminal the line is updated while the step runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 class Steps:
-    """Numbered steps of a known total."""
+    """Numbered steps; their total is known in advance."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -21,7 +21,7 @@ class Steps:
     def step(self, title: str) -> Iterator[Step]:
         self.number += 1
         step = Step(f"[{self.number}/{self.total}] {title}")
-        step.tell("")
+        step.update("")
         try:
             yield step
         except BaseException:
@@ -31,24 +31,24 @@ class Steps:
 
 
 class Step:
-    """One step that is under way."""
+    """A running step."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.detail = ""
         self.began = time.monotonic()
-        self.moves = sys.stdout.isatty()
+        self.is_terminal = sys.stdout.isatty()
 
-    def tell(self, detail: str) -> None:
-        """Shown behind the title; on a terminal each telling replaces the last."""
+    def update(self, detail: str) -> None:
+        """Show a detail after the title; it replaces the previous one."""
         self.detail = detail
-        if self.moves:
+        if self.is_terminal:
             click.echo(f"\r\033[K  {self._line()}", nl=False)
 
     def end(self, mark: str) -> None:
-        start = "\r\033[K" if self.moves else ""
+        start = "\r\033[K" if self.is_terminal else ""
         click.echo(f"{start}{mark} {self._line()}")
 
     def _line(self) -> str:
-        told = f": {self.detail}" if self.detail else ""
-        return f"{self.title}{told} ({time.monotonic() - self.began:.0f} s)"
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{self.title}{detail} ({time.monotonic() - self.began:.0f} s)"
