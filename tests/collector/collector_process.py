@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support.processes import Process, free_port, port_is_open
+from tests.support.waiting import until
 
 COMMAND = str(Path(sys.executable).with_name("ray-history"))
 SESSION = "session_2026-11-15_20-00-55_739110_9771"
@@ -60,15 +60,13 @@ class CollectorProcess:
     def kill9(self) -> None:
         self.process.kill9()
 
-    def end(self, seconds: float = 40) -> None:
-        """SIGTERM, and wait for its own end."""
+    def end(self) -> None:
+        """Send SIGTERM, and wait until it has ended by itself."""
         os.kill(self.process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while self.process.running and time.monotonic() < deadline:
-            time.sleep(0.05)
-        ended = not self.process.running
-        self.process.kill9()
-        assert ended, f"the collector did not end in {seconds} s: {self.process.log_tail(20)}"
+        try:
+            until(lambda: not self.process.running, f"the collector ends: {self.process.log_tail(20)}")
+        finally:
+            self.process.kill9()
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:

@@ -20,6 +20,7 @@ from tests.collector.collector_process import SESSION, AgentStandIn, CollectorPr
 from tests.conftest import s3_variables
 from tests.support.fixtures import FaultProxyFactory
 from tests.support.seaweedfs import SeaweedFS
+from tests.support.waiting import until
 
 RUNS = int(os.environ.get("ORACLE_RUNS", "2"))
 """Random lives of a collector; set ORACLE_RUNS=200 for a long look."""
@@ -104,19 +105,13 @@ def test_a_full_spool_asks_ray_to_wait_and_recovers_by_itself(
     with CollectorProcess(tmp_path / "collector", "s3://oracle/full", *flags, env=through_proxy) as collector:
         agent = AgentStandIn(collector.port, pause=0.0, largest=400)
         agent.start()
-        deadline = time.monotonic() + 20
-        while 503 not in agent.statuses and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert agent.statuses[503] > 0
+        until(lambda: 503 in agent.statuses)
         status = collector.get("/v1/status")
         assert status["spool"]["full"]
         assert status["intake"]["refused"]["full"] > 0
         before = len(agent.acknowledged)
         proxy.pass_through()
-        deadline = time.monotonic() + 40
-        while len(agent.acknowledged) <= before + 1000 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(agent.acknowledged) > before + 1000
+        until(lambda: len(agent.acknowledged) > before + 1000)
         agent.stop()
         collector.end()
     assert_nothing_lost_nothing_invented(agent, open_store(resolve("s3://oracle/full", Upstream(), variables)))

@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.processes import Process, free_port, port_is_open
+from tests.support.waiting import until
 
 from .collector_process import SESSION, AgentStandIn, CollectorProcess, run_cli
 
@@ -72,13 +72,10 @@ def drop_in(folder: Path, port: int, arguments: list[str], env: dict[str, str]) 
 def assert_it_keeps_events(process: Process, port: int, archive: Path) -> None:
     agent = AgentStandIn(port)
     agent.start()
-    time.sleep(1)
+    until(lambda: agent.acknowledged)
     agent.stop()
     os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + 30
-    while process.running and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert agent.acknowledged
+    until(lambda: not process.running)
     assert [path.name for path in archive.rglob(SESSION) if path.is_file()] == [SESSION], process.log_tail()
     assert list(archive.rglob("*.jsonl.gz"))
 

@@ -6,7 +6,7 @@ import base64
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ray_history.collector.node.lookup import NodeLookup
 from tests.collector.collector_process import CollectorProcess
 from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
@@ -78,14 +79,6 @@ def cluster(real_ray: str) -> Iterator[RayCluster]:
 @pytest.fixture
 def archive(tmp_path: Path) -> Store:
     return open_store(resolve((tmp_path / "archive").as_uri(), Upstream(), {}))
-
-
-def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert value, "it did not come true in time"
-    return value
 
 
 def collector(tmp_path: Path, cluster: RayCluster, store: Store, *flags: str) -> CollectorProcess:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,6 @@ def keyed(table: str, rows: list[Row]) -> Rows:
     found = {"/".join(str(row[name]) for name in KEYS[table]): row for row in rows}
     assert len(found) == len(rows), f"{table}: the same key twice"
     return found
-
-
-def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert value, f"not in time: {what}"
-    return value
 
 
 def submit(cluster: RayCluster, workload: str, name: str, **variables: str) -> None:

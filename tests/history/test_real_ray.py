@@ -41,10 +41,10 @@ from tests.history.living import (
     keyed,
     listings,
     submit,
-    until,
     wait_for_last_events,
 )
 from tests.support.ray_cluster import RayCluster, plain_environment
+from tests.support.waiting import LIMIT, until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
@@ -176,7 +176,6 @@ def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
         cwd=cluster.root,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -201,7 +200,7 @@ def is_settled(live: dict[str, Rows]) -> bool:
 def quiet(cluster: RayCluster) -> dict[str, Rows]:
     """The listings once nothing changes any more."""
     changes, now = ["all"], listings(cluster)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + LIMIT
     while changes and time.monotonic() < deadline:
         time.sleep(2)
         before, now = Lived(now, "", None, 0), listings(cluster)
@@ -223,10 +222,10 @@ def live_through_everything(
     cluster.start_node(doomed.port, '--resources={"doomed": 10}', "--labels=size=s", cpus=0)
     submit(cluster, "lives", "lives")
     submit(cluster, "leaves", "stopped")
-    until((cluster.root / "stopped.ready").exists, 60, "job stopped is under way")
+    until((cluster.root / "stopped.ready").exists, "job stopped is under way")
     cluster.post("/api/jobs/stopped/stop", {})
     submit(cluster, "tasks", "tasks")
-    until((cluster.root / "lives.ready").exists, 60, "job lives is under way")
+    until((cluster.root / "lives.ready").exists, "job lives is under way")
     wait_for_last_events(doomed)
     (raylet,) = cluster.pids("doomed,10")
     os.kill(raylet, signal.SIGKILL)
@@ -235,8 +234,8 @@ def live_through_everything(
     run_driver(cluster, plain_environment())
     silent = max(row["job_id"] for row in cluster.list("jobs") if row["type"] == "DRIVER")
     for name, wanted in STATUSES.items():
-        until(partial(has_status, cluster, name, wanted), 60, f"job {name} is {wanted}")
-    until(lambda: any(row["state"] == "DEAD" for row in cluster.list("nodes")), 30, "the node is dead")
+        until(partial(has_status, cluster, name, wanted), f"job {name} is {wanted}")
+    until(lambda: any(row["state"] == "DEAD" for row in cluster.list("nodes")), "the node is dead")
     return quiet(cluster), silent
 
 

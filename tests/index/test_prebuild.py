@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache, Opened
 from ray_history.index.indexer import Indexer, Stop
 from ray_history.index.prebuild import index_ahead
+from tests.support.waiting import until
 
 COMMAND = (sys.executable, "-m", "ray_history", "--log-level", "error", "index")
 
@@ -139,11 +139,8 @@ def test_told_to_end_it_says_so_and_leaves_nothing_half_done(
     generate(archive, tasks=20_000)
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(cache), "--all"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        begun = time.monotonic()
-        while not any(cache.glob("*/new-*/*/*")):
-            assert process.poll() is None
-            assert time.monotonic() - begun < 60
-            time.sleep(0.005)
+        until(lambda: any(cache.glob("*/new-*/*/*")) or process.poll() is not None, pause=0.005)
+        assert process.poll() is None
         process.send_signal(told)
         said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (1, "")

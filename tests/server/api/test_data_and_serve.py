@@ -20,10 +20,11 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
 from ray_history.server.app import AppConfig
 from tests.collector.collector_process import CollectorProcess
-from tests.history.living import ENDED, KEYS, Rows, differences, has_status, keyed, listings, submit, until
+from tests.history.living import ENDED, KEYS, Rows, differences, has_status, keyed, listings, submit
 from tests.server.serving import Served, served
 from tests.support.processes import port_for_later
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
 
@@ -87,8 +88,8 @@ def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         cluster.start_head(collector.port, cpus=4)
         submit(cluster, "serves", "serves", SERVE_PORT=str(port_for_later()))
         submit(cluster, "data", "pipeline")
-        until(partial(serves, cluster), 120, "the application serves")
-        until(lambda: has_status(cluster, "pipeline", "SUCCEEDED"), 120, "the pipeline has ended")
+        until(partial(serves, cluster), "the application serves")
+        until(lambda: has_status(cluster, "pipeline", "SUCCEEDED"), "the pipeline has ended")
         first = look(cluster)
         time.sleep(3 * POLL_SECONDS)  # asked by the collector in between
         looks = (first, look(cluster))

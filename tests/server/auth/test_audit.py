@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ray_history.server.auth.credentials import COOKIE, Peers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, bearer, rules_file
 from tests.support.captured import captured
+from tests.support.waiting import until
 
 S = f"/s/default/demo/{SESSION}"
 NODE, LOG = next(place for place in captured().logs if place[1] == "gcs_server.out")
@@ -51,10 +51,7 @@ class Told:
         return [json.loads(r.getMessage()) for r in self._caplog.records if r.name == "ray_history.audit"]
 
     def _wait(self, name: str, number: int) -> None:
-        deadline = time.monotonic() + 60
-        while sum(record.name == name for record in list(self._caplog.records)) < number:
-            assert time.monotonic() < deadline, self._caplog.text
-            time.sleep(0.01)
+        until(lambda: sum(record.name == name for record in list(self._caplog.records)) >= number, f"{number} lines")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from ray_history.server.sessions.manager import Sessions
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, bearer, rules_file
 from tests.server.serving import served
 from tests.support.kube_stand_in import KubeStandIn, ray_cluster
+from tests.support.waiting import until
 
 BY_PATH = "/s/{namespace}/{cluster}/{session}"
 BY_COOKIE = "/"
@@ -161,10 +161,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[M
         running = LiveSettings(kubeconfigs=str(folder / "kubeconfig"), use_kubernetes_proxy=True)
         with served(store, folder / "served", AppConfig(auth=mode, fleet=make_fleet(running))) as server:
             made = Matrix(server.port, places(folder, store, make_fleet(running)))
-            deadline = time.monotonic() + 60
-            while b'"live"' not in made.ask("GET", "/clusters", ADA).body:
-                assert time.monotonic() < deadline, "running clusters are not found"
-                time.sleep(0.05)
+            until(lambda: b'"live"' in made.ask("GET", "/clusters", ADA).body, "running clusters are found")
             yield made
 
 

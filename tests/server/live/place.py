@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ray_history.server.app import AppConfig
 from ray_history.server.live import Fleet, HeadClient
 from tests.server.serving import Served, served
 from tests.support.kube_stand_in import KubeStandIn
+from tests.support.waiting import until
 
 from .head_stand_in import HeadStandIn
 
@@ -27,12 +27,6 @@ class Place:
     kube: KubeStandIn
     head: HeadStandIn
 
-    def until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.02)
-
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.server.get("/clusters").json
         return rows
@@ -42,7 +36,7 @@ class Place:
         return [asked for asked in self.head.requests if asked[1] != "/api/version"]
 
     def until_known(self) -> None:
-        self.until(lambda: any(row["sessionName"] == "live" for row in self.rows()))
+        until(lambda: any(row["sessionName"] == "live" for row in self.rows()), "the cluster is listed as live")
 
 
 @contextmanager

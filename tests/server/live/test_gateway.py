@@ -24,6 +24,7 @@ from ray_history.server.routes import ROUTES
 from ray_history.server.sessions.routes import forwarded_paths
 from tests.support.captured import captured, write_archive
 from tests.support.kube_stand_in import ray_cluster
+from tests.support.waiting import until
 
 from .place import Place, place
 
@@ -78,7 +79,7 @@ def test_the_stored_part_of_the_running_session_is_not_listed_beside_it_but_open
     changed = ray_cluster("default", "demo")
     changed["status"]["head"]["podName"] = "a-new-head"
     here.kube.put("RayCluster", changed)
-    here.until(lambda: [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live"])
+    until(lambda: [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live"])
     answer = here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes")
     assert answer.json["data"]["result"]["total"] == 2
     assert NOTE not in answer.headers
@@ -111,7 +112,7 @@ def test_the_cluster_of_a_rayservice_is_entered_by_its_owner_the_newest_that_is_
         thing = ray_cluster("default", name, owner=("RayService", "chat"), service="" if ready else None)
         thing["metadata"]["creationTimestamp"] = f"2026-11-16T0{ord(name[-1]) - ord('a')}:00:00Z"
         here.kube.put("RayCluster", thing)
-    here.until(lambda: sum(row["sessionName"] == "live" for row in here.rows()) == 4)
+    until(lambda: sum(row["sessionName"] == "live" for row in here.rows()) == 4)
     assert here.server.get("/enter_cluster/default/rayservice/chat").json["name"] == "serve-b"
 
 
@@ -119,10 +120,10 @@ def test_without_permission_the_list_says_what_is_missing_and_stored_sessions_wo
     store: Store, tmp_path: Path
 ) -> None:
     with place(store, tmp_path) as here:
-        here.until(lambda: here.kube.watching == 1)
+        until(lambda: here.kube.watching == 1)
         here.kube.rules.clear()
         here.kube.end_watches()
-        here.until(lambda: "may not be listed" in here.server.get("/clusters").headers.get(NOTE, ""))
+        until(lambda: "may not be listed" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes").status == 200
         assert "ray_history_live_missing 1" in here.server.get("/metrics").body.decode()
 
@@ -308,7 +309,7 @@ def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(here: Place) -
     here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, b"half of")
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename=y")
-    here.until(lambda: "cannot be reached" in here.server.get(f"{LIVE}/nodes?view=summary").headers.get(NOTE, ""))
+    until(lambda: "cannot be reached" in here.server.get(f"{LIVE}/nodes?view=summary").headers.get(NOTE, ""))
 
 
 # Through the API server, and with tokens.
@@ -440,7 +441,7 @@ def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
     entered = cookies(here.server.get("/enter_cluster/default/demo/live"))
     assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
     here.kube.delete("RayCluster", "default", "demo")
-    here.until(lambda: all(row["sessionName"] != "live" for row in here.rows()))
+    until(lambda: all(row["sessionName"] != "live" for row in here.rows()))
     for answer in (here.server.get(f"{LIVE}/api/v0/nodes"), here.server.get("/api/v0/nodes", entered)):
         assert answer.json["data"]["result"]["total"] == 2
         assert "runs no more" in answer.headers[NOTE]
@@ -452,11 +453,11 @@ def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
 
 def test_with_the_api_server_down_everything_goes_on_as_last_seen(here: Place) -> None:
     with here.kube.down():
-        here.until(lambda: "as last seen" in here.server.get("/clusters").headers.get(NOTE, ""))
+        until(lambda: "as last seen" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live", STORED]
         assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
         assert here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes").status == 200
-    here.until(lambda: NOTE not in here.server.get("/clusters").headers)
+    until(lambda: NOTE not in here.server.get("/clusters").headers)
 
 
 # Who may see it.
@@ -472,7 +473,7 @@ def test_a_cluster_that_one_may_not_see_does_not_exist_live_either(store: Store,
     ann, bob = ({"Authorization": f"Bearer {name}-token-0123456789"} for name in ("ann", "bob"))
     with place(store, tmp_path, choices={"auth": mode}) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
-        here.until(lambda: here.server.get("/clusters", ann).json[0]["sessionName"] == "live")
+        until(lambda: here.server.get("/clusters", ann).json[0]["sessionName"] == "live")
         assert here.server.get(f"{LIVE}/nodes", ann).status == 200
         assert "ann-token" not in str(here.head.requests)
         asked = len(here.head.requests)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import http.client
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.collector.collector_process import CollectorProcess
 from tests.server.serving import Served, served
 from tests.support.kube_stand_in import KubeStandIn, ray_cluster
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(400)]
 
@@ -68,14 +68,6 @@ class Scene:
 
     def rows(self, path: str) -> list[dict[str, Any]]:
         return self.server.get(f"{LIVE}{path}").rows
-
-
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.2)
-    return value
 
 
 @pytest.fixture(scope="module")

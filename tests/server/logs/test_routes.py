@@ -37,6 +37,7 @@ from ray_history.server.logs.targets import Target
 from tests.collector.logs.log_archive import CLUSTER, NODE, SESSION, Node, log_lines
 from tests.server.serving import served
 from tests.support.captured import TARBALL, captured, write_archive
+from tests.support.waiting import until
 
 CAPTURED = Cluster("default", "captured")
 HEAD = "381dbb332c19a792bbab4412448055d8c7ae4561f44587859ade752b"
@@ -640,7 +641,7 @@ def test_a_long_log_is_followed_from_its_beginning_without_a_byte_missing(growin
     node, body = growing.node, log_lines(1, 9 * MIB)
     node.write("flood.log", body[: 5 * MIB])
     node.interval()
-    wait_until(lambda: growing.client.get("/api/v0/logs", node_id=NODE, glob="flood.log").json()["data"]["result"])
+    until(lambda: growing.client.get("/api/v0/logs", node_id=NODE, glob="flood.log").json()["data"]["result"])
     with growing.followed(filename="flood.log", lines=-1) as read:
         assert read(MIB) == body[:MIB]
         node.write("flood.log", body[5 * MIB :])
@@ -673,7 +674,7 @@ def test_there_are_only_so_many_followers_and_who_leaves_makes_room(
         growing.told(ended="graceful")
         return growing.client.get("/api/v0/logs/stream", node_id=NODE, filename="raylet.out").status_code == 200
 
-    wait_until(there_is_room)
+    until(there_is_room)
 
 
 def test_a_file_whose_tails_became_whole_since_they_were_listed_is_read(growing: Growing) -> None:
@@ -733,13 +734,6 @@ def test_a_follower_bears_an_archive_that_cannot_be_reached_for_a_while(
     with node.failing(lambda asked, _key: asked == "list"), pytest.raises(Unreachable):
         impatient.next_piece()
     node.shipper.close()
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 # Ray's own clients

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ray_history.server.routes import ROUTES
 from tests.history.rebuilt import ACTOR, JOB, NODE, task_id
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, ran, write_session
+from tests.support.waiting import until
 
 from .secretive import SECRET, documents, told
 
@@ -75,10 +75,8 @@ def test_the_list_of_sessions_tells_none_and_none_can_be_searched_for(servers: t
     usual, showing = servers
     for server in servers:
         server.get(f"{S}/_digest")
-    while not telling(showing, HERE):  # once its summary is there
-        time.sleep(0.1)
-    while b"KeyError" not in usual.get("/?q=KeyError").body:
-        time.sleep(0.1)
+    until(lambda: telling(showing, HERE), "the summary is there")
+    until(lambda: b"KeyError" in usual.get("/?q=KeyError").body)
     assert telling(usual, HERE) == []
     assert b"was running" not in usual.get("/?q=hunter2").body
     assert b"was running" in showing.get("/?q=hunter2").body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ray_history.server.completeness import status as about
 from ray_history.server.sessions.endpoint import SessionRequest
 from tests.server.serving import served
 from tests.support.captured import captured, write_archive
+from tests.support.waiting import until
 
 SESSION = captured().session
 S = f"/s/default/demo/{SESSION}"
@@ -46,10 +46,7 @@ def test_opening_goes_on_when_the_client_leaves(store: Store, tmp_path: Path) ->
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.request("GET", f"{S}/api/v0/tasks")
         connection.close()
-        deadline = time.monotonic() + 20
-        while server.sessions.open_count == 0 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert server.sessions.open_count == 1
+        until(lambda: server.sessions.open_count == 1)
 
 
 def test_progress_is_told_while_a_session_opens(store: Store, tmp_path: Path) -> None:
@@ -87,10 +84,7 @@ def test_what_a_running_session_adds_is_seen_soon(store: Store, tmp_path: Path) 
         }
         key = layout.event_file_key(prefix, node, None, 1794776280 * 10**9)
         store.put(key, encode_events([msgspec.json.encode(event)]))
-        deadline = time.monotonic() + 30
-        while server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] != 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 3)
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
@@ -109,10 +103,7 @@ def test_logs_that_are_stored_after_all_events_are_seen_too(store: Store, tmp_pa
         assert ("etag" in before.headers) == over
         for body in (b"one\n", b"one\ntwo\n"):
             store.put(late, body)
-            deadline = time.monotonic() + 30
-            while server.get(file).body != body:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            until(lambda body=body: server.get(file).body == body)
             again = server.get(listing, {"If-None-Match": before.headers.get("etag", "")})
             assert (again.status, again.json["data"]["result"]) == (200, {"internal": ["late.log"]})
 
@@ -206,11 +197,8 @@ def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session
     documents.write_bytes(body)
     with served(store, tmp_path / "cache") as server:
         server.get(f"{S}/api/v0/nodes")
-        deadline = time.monotonic() + 20
         while server.sessions.opened_total < 2:
-            assert time.monotonic() < deadline
             assert server.get(f"{S}/api/v0/nodes").status == 200
-            time.sleep(0.05)
 
 
 def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(

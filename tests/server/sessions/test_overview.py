@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ray_history.server.sessions.overview import OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row
 from ray_history.server.ui.home.session_list import SessionList
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
+from tests.support.waiting import until
 
 NOW = 1_794_800_000.0
 
@@ -212,13 +212,6 @@ def fail() -> list[Row]:
     raise Unreachable("no route to host")
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path) -> None:
     clock = [NOW]
     source = Told()
@@ -229,14 +222,14 @@ def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path
     one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
     assert fleet.listed().rows == (one,)
-    wait_for(lambda: fleet.listed().complete)
+    until(lambda: fleet.listed().complete)
     source.answer = fail
     clock[0] += 3600
     listed = fleet.listed()
     assert (listed.rows, listed.at, listed.error) == ((one,), NOW, "no route to host")
     clock[0] += 10
     source.answer = list
-    wait_for(lambda: not fleet.listed().error)
+    until(lambda: not fleet.listed().error)
     assert fleet.listed().rows == ()
     fleet.close()
 
@@ -246,7 +239,7 @@ def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() ->
     source = Told()
     fleet = SessionList([source], lambda: clock[0])
     fleet.listed()
-    wait_for(lambda: fleet.listed().complete)
+    until(lambda: fleet.listed().complete)
     fleet.close()
     one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
@@ -254,5 +247,5 @@ def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() ->
     listed = fleet.listed()
     assert listed.rows == ()
     assert listed.is_coming(clock[0])
-    wait_for(lambda: fleet.listed().rows == (one,))
+    until(lambda: fleet.listed().rows == (one,))
     fleet.close()

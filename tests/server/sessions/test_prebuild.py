@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from ray_history.server.sessions.overview import OverviewCache
 from ray_history.server.sessions.prebuild import MOST_BYTES, IndexAhead
 from tests.server.ui.fleets import write_fleet
 from tests.support.captured import write_archive
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -44,13 +44,6 @@ def indexing(
         ahead.stop()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def summarized(indexer: Indexer) -> set[str]:
     return {found.key.split("/")[-2] for _, found in indexer.summaries.list()}
 
@@ -58,7 +51,7 @@ def summarized(indexer: Indexer) -> set[str]:
 def test_the_newest_sessions_get_their_index(store: Store, tmp_path: Path) -> None:
     write_fleet(store, 3, 1_700_000_000.0, summarized=False)
     with indexing(store, tmp_path / "cache", newest=2) as indexer:
-        wait_for(lambda: len(summarized(indexer)) == 2)
+        until(lambda: len(summarized(indexer)) == 2)
         assert "demo" in summarized(indexer)
     assert len(summarized(indexer)) == 2
     assert any(found.key.endswith("manifest.json") for found in store.list("history-index"))
@@ -78,13 +71,13 @@ def test_nothing_happens_while_the_server_is_busy(store: Store, tmp_path: Path) 
             assert asked.acquire(timeout=60)
         assert summarized(indexer) == set()
         busy.clear()
-        wait_for(lambda: summarized(indexer) == {"demo"})
+        until(lambda: summarized(indexer) == {"demo"})
 
 
 def test_a_session_too_large_is_left_to_whoever_opens_it(store: Store, tmp_path: Path) -> None:
     write_fleet(store, 1, 1_700_000_000.0, summarized=False)
     with indexing(store, tmp_path / "cache", most_bytes=1000) as indexer:
-        wait_for(lambda: len(summarized(indexer)) == 1)
+        until(lambda: len(summarized(indexer)) == 1)
         assert "demo" not in summarized(indexer)
 
 
@@ -93,7 +86,7 @@ def test_a_damaged_session_does_not_keep_the_others_from_theirs(store: Store, tm
     for found in list(store.list("history-ledger")):
         store.put(found.key, b"\xff{not json")
     with indexing(store, tmp_path / "cache") as indexer:
-        wait_for(lambda: "demo" in summarized(indexer))
+        until(lambda: "demo" in summarized(indexer))
 
 
 def test_one_process_of_a_machine_does_it_and_another_takes_over(store: Store, tmp_path: Path) -> None:
@@ -104,14 +97,14 @@ def test_one_process_of_a_machine_does_it_and_another_takes_over(store: Store, t
         return True
 
     with indexing(store, tmp_path / "cache") as first:
-        wait_for(lambda: summarized(first) == {"demo"})
+        until(lambda: summarized(first) == {"demo"})
         with indexing(store, tmp_path / "cache", idle=idle):
             write_archive(store, Generation.C, Cluster("default", "more"))
-            wait_for(lambda: summarized(first) == {"demo", "more"})
+            until(lambda: summarized(first) == {"demo", "more"})
             assert not asked.is_set()
     write_archive(store, Generation.C, Cluster("default", "last"))
     with indexing(store, tmp_path / "cache", idle=idle) as third:
-        wait_for(lambda: "last" in summarized(third))
+        until(lambda: "last" in summarized(third))
     assert asked.is_set()
 
 

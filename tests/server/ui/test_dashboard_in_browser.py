@@ -7,7 +7,6 @@ no request failed or was refused, nothing stands in the console, and the bar is 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tests.history.rebuilt import NODE, OTHER_NODE, node, node_life
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
+from tests.support.waiting import until
 
 from .written_sessions import SESSION, end_long_ago, ran, write_session
 
@@ -193,9 +193,7 @@ def test_the_timeline_of_a_job_is_downloaded(walk: Walk, tmp_path: Path) -> None
     walk.to(f"/jobs/{JOB}", "Task Timeline")
     walk.page.command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     walk.click("a", "Download trace file")
-    deadline = time.monotonic() + 60
-    while not (found := list(tmp_path.glob("*.json"))) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    found = until(lambda: list(tmp_path.glob("*.json")))
     assert json.loads(found[0].read_bytes()) == walk.ask(f"api/v0/tasks/timeline?job_id={JOB}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from ray_history.index.indexer import Progress
 from ray_history.server.sessions import endpoint as handling
 from ray_history.server.ui.opening import percent, stages
 from tests.server.serving import Served, served
+from tests.support.waiting import until
 
 from .markup import parsed
 from .written_sessions import SESSION, Slow, ran, write_session
@@ -37,9 +37,7 @@ def server(slow: Slow, tmp_path: Path) -> Iterator[Served]:
 
 
 def until_open(server: Served) -> None:
-    deadline = time.monotonic() + 60
-    while not server.get(f"{S}/_status").json["ready"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: server.get(f"{S}/_status").json["ready"])
 
 
 @pytest.mark.parametrize("path", ["", "_session"])
@@ -58,9 +56,7 @@ def test_a_browser_is_told_to_wait_and_then_gets_what_it_asked_for(server: Serve
 
 
 def test_the_page_shows_how_far_it_is(server: Served) -> None:
-    deadline = time.monotonic() + 60
-    while server.get(f"{S}/_status").json["stage"] != "reading events" and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: server.get(f"{S}/_status").json["stage"] == "reading events")
     page = parsed(server.get(f"{S}/", BROWSER).body)
     told = {part.one("dt").text: part.one("dd").text for part in page.one("dl", "trio").all("div")}
     assert told["Files"] == "0 of 1"
@@ -111,10 +107,7 @@ def test_who_leaves_is_told_no_more(server: Served) -> None:
     with urllib.request.urlopen(listening) as events:
         assert b'"ready":false' in events.readline()
         assert running() == 1
-    deadline = time.monotonic() + 60
-    while running() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert running() == 0
+    until(lambda: running() == 0)
 
 
 def test_an_opening_that_fails_is_told_with_its_reason(server: Served, slow: Slow) -> None:
@@ -128,10 +121,9 @@ def test_an_opening_that_fails_is_told_with_its_reason(server: Served, slow: Slo
     answer = server.get(f"{S}/api/version", {"Accept": "application/json"})
     assert answer.status == 503
     assert "the bucket is gone" in answer.json["msg"]
-    deadline = time.monotonic() + 60
-    while (page := server.get(f"{S}/", BROWSER)).status == 200 and time.monotonic() < deadline:
-        pass  # slower than the patience of a browser
-    assert page.status == 503, "there is no page to wait on where it fails at once"
+    # A failure that takes longer than a browser is kept waiting shows the page once more.
+    until(lambda: server.get(f"{S}/", BROWSER).status == 503, "there is no page to wait on where it fails at once")
+    page = server.get(f"{S}/", BROWSER)
     assert b"the bucket is gone" in page.body
 
 

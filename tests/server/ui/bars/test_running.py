@@ -21,6 +21,7 @@ from tests.server.ui.home.test_page import cell, home, names, rows
 from tests.server.ui.markup import Element, parsed
 from tests.support.captured import captured, write_archive
 from tests.support.kube_stand_in import ray_cluster
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 STORED = captured().session
@@ -33,13 +34,16 @@ def opened(folder: Path) -> Store:
     return open_store(DirectorySettings(folder / "archive"))
 
 
-def until(page: Callable[[], Element], condition: Callable[[Element], Any]) -> Element:
-    """The list renews itself every few seconds."""
-    deadline = time.monotonic() + 60
-    while not condition(found := page()):
-        assert time.monotonic() < deadline, found.text
-        time.sleep(0.1)
-    return found
+def eventually(page: Callable[[], Element], condition: Callable[[Element], Any]) -> Element:
+    """The page once it satisfies the condition; it refreshes its list every few seconds."""
+    found: list[Element] = []
+
+    def holds() -> Any:
+        found[:] = [page()]
+        return condition(found[0])
+
+    until(holds)
+    return found[0]
 
 
 def shown(page: Element) -> list[tuple[str, str, str]]:
@@ -68,7 +72,7 @@ def here(tmp_path: Path) -> Iterator[Place]:
 
 def test_a_running_cluster_of_which_nothing_is_stored_is_a_row_of_its_own(here: Place) -> None:
     here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
-    page = until(lambda: home(here.server), shown)
+    page = eventually(lambda: home(here.server), shown)
     assert shown(page) == [("live", "demo", f"{LIVE}/")]
     (row,) = rows(page)
     assert cell(row, "c-name") == "demo default RayJob nightly"
@@ -89,10 +93,10 @@ def test_a_running_cluster_of_which_nothing_is_stored_is_a_row_of_its_own(here: 
 def test_once_its_session_is_stored_that_is_the_only_row_of_it_and_opens_what_runs(here: Place, tmp_path: Path) -> None:
     here.head.session = STORED
     here.kube.put("RayCluster", ray_cluster("default", "demo"))
-    until(lambda: home(here.server), shown)
+    eventually(lambda: home(here.server), shown)
     store = opened(tmp_path)
     write_archive(store, Generation.C, Cluster("default", "demo"))
-    page = until(
+    page = eventually(
         lambda: home(here.server),
         lambda page: "not stored yet" not in page.text and shown(page) == [("live", "demo", f"{LIVE}/")],
     )
@@ -105,7 +109,7 @@ def test_older_sessions_of_a_running_cluster_stand_beneath_it(here: Place, tmp_p
     thing = ray_cluster("default", "demo")
     thing["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     here.kube.put("RayCluster", thing)
-    page = until(lambda: home(here.server), lambda page: len(shown(page)) == 2)
+    page = eventually(lambda: home(here.server), lambda page: len(shown(page)) == 2)
     assert [link for _, _, link in shown(page)] == [f"{LIVE}/", f"/s/default/demo/{STORED}/"]
 
 
@@ -114,7 +118,7 @@ def test_where_no_head_tells_its_session_what_began_since_is_taken_for_it(tmp_pa
     with place(opened(tmp_path), tmp_path, heads=False) as here:
         here.kube.put("RayCluster", ray_cluster("default", "fresh"))
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
-        page = until(lambda: home(here.server), lambda page: "fresh" in names(page))
+        page = eventually(lambda: home(here.server), lambda page: "fresh" in names(page))
         assert sorted(link for _, _, link in shown(page)) == [f"/s/default/demo/{STORED}/", "/s/default/fresh/live/"]
 
 
@@ -123,7 +127,7 @@ def test_paging_goes_through_running_and_stored_ones_without_loss(tmp_path: Path
     with place(opened(tmp_path), tmp_path, heads=False) as here:
         for number in range(55):
             here.kube.put("RayCluster", ray_cluster("default", f"runs-{number:02d}"))
-        until(lambda: home(here.server), lambda page: f"{55 + len(made)} session" in page.one("p", "dim").text)
+        eventually(lambda: home(here.server), lambda page: f"{55 + len(made)} session" in page.one("p", "dim").text)
         for sort in ("started", "-started", "cluster", "-cluster", "duration", "failed"):
             seen: list[str] = []
             query = f"?sort={sort}"
@@ -136,11 +140,11 @@ def test_paging_goes_through_running_and_stored_ones_without_loss(tmp_path: Path
 
 
 def test_without_permission_the_home_page_says_what_is_missing(here: Place) -> None:
-    here.until(lambda: here.kube.watching == 1)
+    until(lambda: here.kube.watching == 1)
     assert "Not all running clusters" not in home(here.server).text
     here.kube.rules.clear()
     here.kube.end_watches()
-    page = until(lambda: home(here.server), lambda page: "may not be listed" in page.text)
+    page = eventually(lambda: home(here.server), lambda page: "may not be listed" in page.text)
     assert page.one("section", "note").one("h2").text == "Not all running clusters are shown"
 
 
@@ -158,14 +162,14 @@ def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> Non
             lambda token=token: home(here.server, Authorization=f"Bearer {token}-token-0123456789")
             for token in ("ann", "bob")
         )
-        assert names(until(bob, shown)) == ["secret"]
-        page = until(ann, shown)
+        assert names(eventually(bob, shown)) == ["secret"]
+        page = eventually(ann, shown)
         assert names(page) == ["demo"]
         assert "secret" not in page.text
         assert "hidden" not in page.text
         here.kube.rules.clear()
         here.kube.end_watches()
-        page = until(ann, lambda page: page.all("section", "note"))
+        page = eventually(ann, lambda page: page.all("section", "note"))
         assert "the server's log says why" in page.one("section", "note").text
         assert "team" not in page.text
 
@@ -189,7 +193,7 @@ def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_
     assert "hidden" in parsed(body).one("p", "hb-told").attributes
 
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
-    page = until(
+    page = eventually(
         lambda: parsed(here.server.get(f"{LIVE}/", BROWSER).body), lambda page: "View from the archive" in page.text
     )
     bar = page.one("header", "hb-live")
@@ -210,7 +214,7 @@ def test_an_owner_that_no_name_of_kubernetes_can_be_harms_nobody(here: Place) ->
     here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "<script>/../x</script>")))
     here.until_known()
     assert b"/../x" not in here.server.get(f"{LIVE}/", BROWSER).body
-    (row,) = rows(until(lambda: home(here.server), shown))
+    (row,) = rows(eventually(lambda: home(here.server), shown))
     assert cell(row, "c-name") == "demo default RayCluster"
 
 

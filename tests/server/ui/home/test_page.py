@@ -20,6 +20,7 @@ from tests.server.serving import Served, served
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.ui.markup import Element, parsed
 from tests.support.captured import captured, write_archive
+from tests.support.waiting import until
 
 HOME = "/select_cluster"
 FLEET = 130
@@ -31,15 +32,16 @@ def opened(folder: Path) -> Store:
 
 def home(server: Served, query: str = "", path: str = HOME, **headers: str) -> Element:
     """The page, once all is read that there is to know."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def complete() -> Element | None:
         answer = server.get(path + query, headers)
         assert answer.status == 200, answer.body[:300]
         page = parsed(answer.body)
-        if page.one("main").attributes.get("data-again") != "1":
-            return page
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return page if page.one("main").attributes.get("data-again") != "1" else None
+
+    page = until(complete)
+    assert page is not None
+    return page
 
 
 def rows(page: Element) -> list[Element]:
@@ -318,13 +320,9 @@ def test_a_store_that_stops_answering_leaves_the_last_list_and_says_so(
         assert parsed(answer.body).one("h1").text == "The archive is not answering"
         store.is_broken = False
         write_fleet(opened(tmp_path), 3, time.time())
-        while len(parsed(server.get(HOME).body).all("td", "c-name")) != 3:
-            time.sleep(0.05)
+        until(lambda: len(parsed(server.get(HOME).body).all("td", "c-name")) == 3)
         store.is_broken = True
-        deadline = time.monotonic() + 30
-        while not (notes := parsed(server.get(HOME).body).all("section", "note")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        notes = until(lambda: parsed(server.get(HOME).body).all("section", "note"))
         assert "SlowDown <reduce your request rate>" in notes[0].text
         assert notes[0].attributes["role"] == "alert"
         assert len(parsed(server.get(HOME).body).all("td", "c-name")) == 3
@@ -350,11 +348,12 @@ def test_a_session_appears_at_once_and_tells_all_when_it_was_indexed(real: tuple
     link = row.one("td", "c-open").one("a").attributes["href"]
     assert link == f"{base}/s/team/nightly-x7/{captured().session}/"
     assert server.get(f"{link}api/v0/nodes").status == 200
-    deadline = time.monotonic() + 60
-    while "not yet indexed" in cell(row, "c-full"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def indexed() -> Element | None:
         (row,) = rows(home(server, path=path, query="?q=nightly"))
+        return None if "not yet indexed" in cell(row, "c-full") else row
+
+    row = until(indexed) or row
     tasks = server.get(f"{link}api/v0/tasks?limit=1&raw=1&exclude_driver=1").json["data"]["result"]["total"]
     counts = row.one("span", "counts").attributes["title"]
     assert sum(int(part.split()[0]) for part in counts.split(", ")) == tasks

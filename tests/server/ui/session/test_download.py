@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import io
 import threading
-import time
 import tracemalloc
 import zipfile
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from tests.history.rebuilt import NODE, job, job_life, task, task_id
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, end_long_ago, failed, ran, write_session
 from tests.support.captured import captured, write_archive
+from tests.support.waiting import until
 
 S = f"/s/default/demo/{captured().session}"
 SECRET = "hunter2-never-shown"
@@ -211,10 +211,7 @@ def test_a_client_that_leaves_ends_the_work_and_frees_its_place(tmp_path: Path) 
         connection.sock.close()
         connection.close()
         store.go_on.set()
-        deadline = time.monotonic() + 60
-        while download._running._value != download.MOST_AT_ONCE and time.monotonic() < deadline:  # type: ignore[attr-defined]
-            time.sleep(0.02)
-        assert download._running._value == download.MOST_AT_ONCE  # type: ignore[attr-defined]
+        until(lambda: download._running._value == download.MOST_AT_ONCE)  # type: ignore[attr-defined]
         assert server.get(f"/s/default/told/{SESSION}/_download").status == 200
 
 
