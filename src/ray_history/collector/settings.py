@@ -48,7 +48,9 @@ class Setting:
 
 
 SETTINGS = (
-    Setting(("--role",), "RAY_ROLE", "text", "Worker", "Head or Worker; the head also polls the dashboard."),
+    Setting(
+        ("--role",), "RAY_ROLE", "text", "Worker", "Head or Worker; on the head the collector also polls the dashboard."
+    ),
     Setting(("--cluster", "--ray-cluster-name"), "RAY_CLUSTER_NAME", "text", "", "Name of the Ray cluster."),
     Setting(
         ("--namespace", "--ray-cluster-namespace", "--ray-cluster-id"),
@@ -57,41 +59,49 @@ SETTINGS = (
         "default",
         "Namespace of the Ray cluster.",
     ),
-    Setting(("--owner-kind",), "OWNER_KIND", "text", "", "rayjob or rayservice, when one made the cluster."),
-    Setting(("--owner-name",), "OWNER_NAME", "text", "", "Name of that RayJob or RayService."),
-    Setting(("--node-id",), "RAY_NODE_ID", "text", "", "This node's id in hex; found in Ray's files when not given."),
+    Setting(("--owner-kind",), "OWNER_KIND", "text", "", "rayjob or rayservice, if one of them owns the cluster."),
+    Setting(("--owner-name",), "OWNER_NAME", "text", "", "Name of the RayJob or RayService."),
+    Setting(("--node-id",), "RAY_NODE_ID", "text", "", "Ray node id in hex; read from Ray's files if not given."),
     Setting(("--ray-tmp-root",), "RAY_TMP_ROOT", "text", "/tmp/ray", "Ray's temporary directory."),  # noqa: S108
-    Setting(("--session-dir",), "RAY_SESSION_DIR", "text", "", "Follow this session only, not session_latest."),
+    Setting(
+        ("--session-dir",), "RAY_SESSION_DIR", "text", "", "Session directory to follow instead of session_latest."
+    ),
     Setting(
         ("--ray-dashboard-address",),
         "RAY_DASHBOARD_ADDRESS",
         "text",
         "http://localhost:8265",
-        "The dashboard that the head polls.",
+        "Dashboard that the collector of the head polls.",
     ),
-    Setting(("--enable-event-collector",), "ENABLE_EVENT_COLLECTOR", "boolean", "true", "Take events."),
-    Setting(("--enable-log-collector",), "ENABLE_LOG_COLLECTOR", "boolean", "true", "Follow logs, poll the dashboard."),
-    Setting(("--events-port",), "EVENTS_PORT", "number", "8084", "Port that Ray posts its events to."),
+    Setting(("--enable-event-collector",), "ENABLE_EVENT_COLLECTOR", "boolean", "true", "Receive and store events."),
+    Setting(
+        ("--enable-log-collector",),
+        "ENABLE_LOG_COLLECTOR",
+        "boolean",
+        "true",
+        "Store log files and poll the dashboard.",
+    ),
+    Setting(("--events-port",), "EVENTS_PORT", "number", "8084", "Port to which Ray posts its events."),
     Setting(
         ("--events-host",),
         "EVENTS_HOST",
         "text",
         "127.0.0.1",
-        "Address to listen on; the endpoint has no authentication, so loopback is what a pod needs.",
+        "Address to listen on. The endpoint has no authentication; loopback is sufficient inside a pod.",
     ),
     Setting(
         ("--event-data-dir",),
         "RAY_COLLECTOR_EVENT_DATA_DIR",
         "text",
         "",
-        "Where the spool and positions are kept; default <ray-tmp-root>/event-data.",
+        "Directory of the spool and the log positions; <ray-tmp-root>/event-data if not given.",
     ),
     Setting(
         ("--event-rotation-interval",),
         "RAY_COLLECTOR_EVENT_ROTATION_INTERVAL",
         "duration",
         "0s",
-        "Ship events at least so often; default the push interval.",
+        "Upload events at least this often; 0s means every push interval.",
         forgiving=True,
     ),
     Setting(
@@ -99,7 +109,7 @@ SETTINGS = (
         "RAY_COLLECTOR_EVENT_MAX_FILE_SIZE_MB",
         "number",
         "4",
-        "MiB of spooled events that are shipped at once; what is held in memory while shipping.",
+        "Maximum size in MiB of an event file before compression; it is held in memory during the upload.",
         forgiving=True,
     ),
     Setting(
@@ -107,7 +117,7 @@ SETTINGS = (
         "RAY_COLLECTOR_EVENT_MAX_DISK_MB",
         "number",
         "1024",
-        "MiB the spool may take while the store is away; beyond it Ray is asked to keep its events.",
+        "Maximum size of the spool in MiB. When it is full because uploads fail, Ray is asked to retry later.",
         forgiving=True,
     ),
     Setting(
@@ -115,7 +125,7 @@ SETTINGS = (
         "RAY_COLLECTOR_EVENT_MAX_BODY_MB",
         "number",
         "64",
-        "MiB of one posted batch; Ray sends at most 1,000 events, older ones 10,000.",
+        "Maximum size in MiB of a posted batch, which holds up to 1,000 events (10,000 in older versions of Ray).",
         forgiving=True,
     ),
     Setting(
@@ -123,7 +133,7 @@ SETTINGS = (
         "RAY_COLLECTOR_EVENT_COMPRESSION_ENABLED",
         "boolean",
         "true",
-        "Store event files as gzip.",
+        "Compress event files with gzip.",
         forgiving=True,
     ),
     Setting(
@@ -131,15 +141,17 @@ SETTINGS = (
         "LOG_BATCHING",
         "number",
         "0",
-        "Ship logs early when so many new lines wait; 0 waits for the push interval.",
+        "Number of new log lines that triggers an upload before the push interval ends; 0 disables it.",
     ),
-    Setting(("--push-interval",), "PUSH_INTERVAL", "duration", "10s", "Ship new events and log lines so often."),
+    Setting(
+        ("--push-interval",), "PUSH_INTERVAL", "duration", "10s", "Interval of uploads of new events and log lines."
+    ),
     Setting(
         ("--poll-interval",),
         "RAY_COLLECTOR_POLL_INTERVAL",
         "duration",
         "30s",
-        "Poll the dashboard so often (head).",
+        "Interval of polling the dashboard (head only).",
         forgiving=True,
     ),
     Setting(
@@ -147,14 +159,14 @@ SETTINGS = (
         "RAY_COLLECTOR_ADDITIONAL_ENDPOINTS",
         "text",
         "",
-        "More dashboard paths to poll, separated by commas (head).",
+        "Additional dashboard paths to poll, separated by commas (head only).",
     ),
     Setting(
         ("--shutdown-grace",),
         "RAY_COLLECTOR_SHUTDOWN_GRACE",
         "duration",
         "25s",
-        "Time for the last uploads after SIGTERM; Kubernetes kills after 30 s.",
+        "Time for the last uploads after SIGTERM; Kubernetes sends SIGKILL after 30 s by default.",
         forgiving=True,
     ),
 )
