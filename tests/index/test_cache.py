@@ -23,6 +23,7 @@ import pytest
 
 from ray_history.index.cache import Cache, CacheUnusable, Entry, Opened
 from ray_history.index.manifest import VERSION, Damaged, Manifest, check, describe
+from tests.support.waiting import until
 
 KEY = "default/raycluster-1/session_2026-01-11_19-00-00_000000_1"
 LARGE = 1 << 40
@@ -367,6 +368,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
         make(cache, key, 10_000)
         (used,) = (path for path in tmp_path.glob(f"{key}-*/1/used"))
         os.utime(used, (1000 + number, 1000 + number))
+    until(lambda: not list(tmp_path.glob("*/*/unsynced")), "all is on the disk")
     label_of(cache.entry("a"))  # now b is the oldest
     small = Cache(tmp_path, 25_000)
     small.evict()

@@ -463,8 +463,8 @@ import sys, time
 from pathlib import Path
 from ray_history.archive.catalog import read_catalog
 from ray_history.index.cache import Cache
-from ray_history.index.opening import Indexer
-from tests.index.test_opening import open_directory
+from ray_history.index.indexer import Indexer
+from tests.index.test_indexer import open_directory
 
 def report(progress):
     if progress.stage == sys.argv[3]:

@@ -735,7 +735,7 @@ def test_a_body_larger_than_the_format_takes_is_refused(tmp_path: Path, monkeypa
 APPENDER = """
 import os, sys, threading
 from pathlib import Path
-from ray_history.collector.spool import Spool
+from ray_history.collector.ingest.spool import Spool
 
 spool = Spool(Path(sys.argv[1]), segment_bytes=300_000)
 number = int(sys.argv[2])
