@@ -45,14 +45,12 @@ from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.overview import OverviewCache
 from ray_history.server.sessions.prebuild import IndexAhead
 from ray_history.server.sessions.routes import forwarded_paths
-from ray_history.server.ui.assets import PREFIX, static_file
-from ray_history.server.ui.bars.history_bar import dashboard_page
-from ray_history.server.ui.bars.live_bar import live_page
-from ray_history.server.ui.errors import refusal_to
+from ray_history.server.ui.bars import dashboard_page, live_page
+from ray_history.server.ui.errors import render_error
 from ray_history.server.ui.home.page import Front, Home
 from ray_history.server.ui.home.session_list import ArchiveSource, RunningSource, SessionList
 from ray_history.server.ui.opening import OpeningPage
-from ray_history.server.ui.render import Site, page
+from ray_history.server.ui.render import STATIC_PREFIX, Site, page, static_file
 from ray_history.server.ui.session.page import session_page
 
 from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
@@ -145,9 +143,9 @@ def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  
         *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
         *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
         Route("/metrics", counted),
-        Route(PREFIX + "/{name}", static_file),
+        Route(STATIC_PREFIX + "/{name}", static_file),
         # A Ray that shows a session as its own asks below that for what the bar needs.
-        Route("/s/{namespace}/{cluster}/{session}" + PREFIX + "/{name}", static_file),
+        Route("/s/{namespace}/{cluster}/{session}" + STATIC_PREFIX + "/{name}", static_file),
         *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
         Route("/", Front(home, by_cookie)),
         Route("/clusters", addressing.clusters),
@@ -174,7 +172,7 @@ def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  
     )
 
     async def refuse(scope: Scope, refused: ApiError) -> Response:
-        return await refusal_to(Request({**scope, "app": app}), refused)
+        return await render_error(Request({**scope, "app": app}), refused)
 
     plumbing: Plumbing = Plumbing(Guard(app, choices.auth, refuse, choices.base_path))
     return plumbing
@@ -195,7 +193,7 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
     answers = ResponseCache(_ANSWERS)
 
     def seen(handler: Handler) -> ASGIApp:
-        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
+        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers, render_error))
 
     async def file(request: Request) -> Response:
         return frontends.file(request.path_params["name"])
@@ -208,12 +206,12 @@ def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -
         Route("/openapi.json", _described),
         WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
         *(
-            route(path, SessionEndpoint(sessions, handler, redact, answers, refusal_to))
+            route(path, SessionEndpoint(sessions, handler, redact, answers, render_error))
             for path, handler in with_and_without_slash((route.path, route.handler) for route in ROUTES)
         ),
         route("/", seen(dashboard_page(frontends))),
         route("/_session", seen(session_page(frontends))),
-        route("/api/{rest:path}", SessionEndpoint(sessions, misc.anything_polled, redact, answers, refusal_to)),
+        route("/api/{rest:path}", SessionEndpoint(sessions, misc.anything_polled, redact, answers, render_error)),
         Route("/{name:path}", file),
     ]
 
@@ -265,15 +263,15 @@ async def _sent(request: Request | WebSocket, refused: ApiError) -> Response:
     """The answer; whoever wanted a web socket gets the refusal instead of one."""
     if isinstance(request, WebSocket):
         return error_response(refused)
-    return await refusal_to(request, refused)
+    return await render_error(request, refused)
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
     logger.error("%s failed", request.url.path, exc_info=error)
     refused = ApiError(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
-    return await refusal_to(request, refused)
+    return await render_error(request, refused)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return await refusal_to(request, ApiError(error.status_code, error.detail))
+    return await render_error(request, ApiError(error.status_code, error.detail))

@@ -1,6 +1,6 @@
-"""How numbers, times and Ray's own texts are told to people: the filters of the templates.
+"""Formatting of numbers, times and texts from Ray, for pages and messages; also the filters of the templates.
 
-Moments are Unix seconds, in UTC; spans are seconds.
+Moments are Unix seconds and shown in UTC; durations are in seconds.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_]?")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the direction of the text around them."""
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and characters that change the direction of the text around them."""
 
 
 def plain(text: object) -> str:
-    """Text from Ray without terminal colours and other characters that show nothing."""
-    return _UNSEEN.sub("", _ANSI.sub("", str(text)))
+    """Remove terminal colours and invisible characters from a text."""
+    return _INVISIBLE.sub("", _ANSI.sub("", str(text)))
 
 
 def clip(text: object, most: int = 200) -> str:
-    """The beginning of a text, on one line."""
+    """Shorten a text to one line of at most `most` characters."""
     line = " ".join(plain(str(text)[: most * 8]).split())
     return line if len(line) <= most else line[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
@@ -31,8 +31,13 @@ def count(number: float) -> str:
     return f"{number:,.10g}" if isinstance(number, float) else f"{number:,}"
 
 
+def plural(number: int, noun: str) -> str:
+    """Format a count with its noun: 1 task, 1,024 tasks."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def short(number: float) -> str:
-    """A count in few characters: 1,024, 61.2 k, 2.9 M."""
+    """Format a count in a few characters: 1,024, 61.2 k, 2.9 M."""
     for limit, divisor, form in ((1e9, 1e9, "{:.1f} G"), (1e6, 1e6, "{:.1f} M"), (1e5, 1e3, "{:.0f} k")):
         if number >= limit:
             return form.format(number / divisor)
@@ -40,7 +45,7 @@ def short(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "bytes" or number >= 100 else f"{number:.1f} {unit}"
@@ -62,7 +67,6 @@ def duration(seconds: float) -> str:
 
 
 def ago(moment: float, now: float) -> str:
-    """How long before now."""
     passed = now - moment
     if passed < 0:
         return "in the future"
@@ -73,69 +77,71 @@ def ago(moment: float, now: float) -> str:
 
 
 def at(moment: float, now: float) -> str:
-    """The time of day, with the date unless it is today's."""
-    then, today = _utc(moment), _utc(now)
+    """Format the time of day, with the date unless it is today."""
+    then, today = utc_datetime(moment), utc_datetime(now)
     if then.date() == today.date():
         return then.strftime("%H:%M")
     if then.year == today.year:
         return f"{then:%b} {then.day}, {then:%H:%M}"
-    return f"{then:%b} {then.day}, {then.year}"
+    return day(moment)
 
 
 def clock(moment: float) -> str:
-    """The time of day, to the second."""
-    return _utc(moment).strftime("%H:%M:%S")
+    """Format the time of day with seconds."""
+    return utc_datetime(moment).strftime("%H:%M:%S")
 
 
 def day(moment: float) -> str:
-    then = _utc(moment)
-    return f"{then:%b} {then.day}, {then.year}"
+    return utc_datetime(moment).strftime("%b %-d, %Y")
 
 
 def shell(text: object) -> str:
-    """One word of a command line."""
+    """Quote a text as one word of a command line."""
     return shlex.quote(plain(text))
 
 
 def iso(moment: float) -> str:
-    return _utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_datetime(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def utc(moment: float) -> str:
-    """In full, for titles."""
-    return _utc(moment).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Format date and time in full, for titles."""
+    return utc_datetime(moment).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def percent(share: float) -> str:
-    """A share of one, never rounded up to all of it."""
+    """Format a share of 1, never rounded up to 100%."""
     shown = min(share * 100, 99.9) if share < 1 else 100.0
     return f"{shown:.1f}".removesuffix(".0") + "%"
 
 
 def pc(share: float) -> str:
-    """A length in SVG: percent of the width, from a share of one."""
+    """Format a share of 1 as a length in SVG."""
     return f"{share * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
 def widths(parts: list[tuple[str, float]]) -> list[tuple[str, float, float]]:
-    """A stacked bar: name, begin and width of each part that is not zero, as shares; none is too thin to be seen."""
+    """Lay out a stacked bar: name, begin and width of each part that is not 0, as shares of the width.
+
+    No part is too thin to be visible.
+    """
     total = sum(number for _, number in parts) or 1
-    shown = [(name, max(number / total, 0.025)) for name, number in parts if number]
-    whole, begin, laid = sum(share for _, share in shown) or 1, 0.0, []
-    for name, share in shown:
-        laid.append((name, begin / whole, share / whole))
+    visible = [(name, max(number / total, 0.025)) for name, number in parts if number]
+    whole, begin, laid_out = sum(share for _, share in visible) or 1, 0.0, []
+    for name, share in visible:
+        laid_out.append((name, begin / whole, share / whole))
         begin += share
-    return laid
+    return laid_out
 
 
-def _utc(moment: float) -> datetime:
-    """Moments that no calendar holds become the nearest that it does."""
+def utc_datetime(moment: float) -> datetime:
+    """The moment as a datetime; moments outside the calendar become its first or last second."""
     return datetime.fromtimestamp(min(max(moment, 0), 253402300799), UTC)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    filter_.__name__: filter_
-    for filter_ in (
+    function.__name__: function
+    for function in (
         plain,
         clip,
         count,
@@ -155,5 +161,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     )
 }
 
-
-KINDS = {"rayjob": "RayJob", "rayservice": "RayService"}
+OWNER_KINDS = {"rayjob": "RayJob", "rayservice": "RayService"}
+"""Names of the Kubernetes resources that own a cluster, by their spelling in object keys."""

@@ -27,7 +27,7 @@ STORED = captured().session
 OLD = "2.49.0"
 LIVE = "/s/default/demo/live/"
 DASHBOARD = "document.querySelector('#root').innerText.includes('Recent jobs')"
-NOTE = "document.querySelector('.hb-told:not([hidden])')"
+NOTE = "document.querySelector('.hb-alert:not([hidden])')"
 
 
 @dataclass

@@ -78,7 +78,7 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
     for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
         known = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=newest))
         assert known.state(NOW) == state
-        assert make_row(session(), known, state, redact=True).kept.short == "no account"
+        assert make_row(session(), known, state, redact=True).completeness.short == "no account"
     hourly = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
     assert hourly.state(NOW) == "live"
 
@@ -86,7 +86,7 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
 @pytest.mark.parametrize(
     ("known", "share", "short"),
     [
-        (SessionOverview(), None, "not yet indexed"),
+        (SessionOverview(), None, "not indexed yet"),
         (SessionOverview(summary()), 1.0, ""),
         (SessionOverview(None, (account(ended="graceful", received=90, stored=80, duplicated=10),)), 1.0, ""),
         (
@@ -113,8 +113,8 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
 )
 def test_what_is_missing_is_told_with_its_reason(known: SessionOverview, share: float | None, short: str) -> None:
     row = make_row(session(), known, known.state(NOW), redact=True)
-    assert (row.kept.share, row.kept.short) == (share, short)
-    assert bool(row.kept.why) == bool(short)
+    assert (row.completeness.share, row.completeness.short) == (share, short)
+    assert bool(row.completeness.why) == bool(short)
     assert row.is_incomplete == (share is not None and bool(short))
 
 
@@ -218,19 +218,19 @@ def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path
     fleet = SessionList([source], lambda: clock[0])
     source.answer = fail
     with pytest.raises(Unreachable):
-        fleet.listed()
+        fleet.current()
     one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
-    assert fleet.listed().rows == (one,)
-    until(lambda: fleet.listed().complete)
+    assert fleet.current().rows == (one,)
+    until(lambda: fleet.current().complete)
     source.answer = fail
     clock[0] += 3600
-    listed = fleet.listed()
+    listed = fleet.current()
     assert (listed.rows, listed.at, listed.error) == ((one,), NOW, "no route to host")
     clock[0] += 10
     source.answer = list
-    until(lambda: not fleet.listed().error)
-    assert fleet.listed().rows == ()
+    until(lambda: not fleet.current().error)
+    assert fleet.current().rows == ()
     fleet.close()
 
 
@@ -238,14 +238,14 @@ def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() ->
     clock = [NOW]
     source = Told()
     fleet = SessionList([source], lambda: clock[0])
-    fleet.listed()
-    until(lambda: fleet.listed().complete)
+    fleet.current()
+    until(lambda: fleet.current().complete)
     fleet.close()
     one = make_row(session(), SessionOverview(), "unknown", redact=True)
     source.answer = lambda: [one]
     clock[0] += 10
-    listed = fleet.listed()
+    listed = fleet.current()
     assert listed.rows == ()
     assert listed.is_coming(clock[0])
-    until(lambda: fleet.listed().rows == (one,))
+    until(lambda: fleet.current().rows == (one,))
     fleet.close()

@@ -294,7 +294,7 @@ def test_logs_from_the_nodes_to_the_text_of_a_file(walk: Walk) -> None:
 def test_metrics_and_platform_events_say_that_there_are_none(walk: Walk) -> None:
     walk.to("/metrics")
     walk.page.wait("document.querySelector('[data-metrics]').checkVisibility()")
-    assert "not kept" in walk.page.value("document.querySelector('[data-metrics]').innerText")
+    assert "does not store metrics" in walk.page.value("document.querySelector('[data-metrics]').innerText")
     assert walk.ask("api/v0/platform_events")["data"]["events"] == []
     walk.to("/platform-events", "No platform events found")
 

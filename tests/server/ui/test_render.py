@@ -53,7 +53,7 @@ def test_a_person_gets_a_page_about_the_error_and_a_program_gets_json(server: Se
     page = parsed(server.get(base + NOWHERE, BROWSER).body)
     assert page.one("p", "errno").text == "404 Not Found"
     assert page.one("h1").text == "No such session"
-    assert page.one("p", "said").text.startswith("There is no session team/nightly-x8/latest")
+    assert page.one("p", "wrap-anywhere").text.startswith("There is no session team/nightly-x8/latest")
     for headers in ({}, {"Accept": "application/json"}, {**BROWSER, "Sec-Fetch-Mode": "cors"}):
         answer = server.get(base + NOWHERE, headers)
         assert answer.status == 404
@@ -69,7 +69,7 @@ def test_the_page_tells_under_which_number_the_server_s_log_has_the_request(serv
 
 def test_what_is_missing_in_a_session_that_exists_is_not_told_as_a_missing_session(server: Served, base: str) -> None:
     page = parsed(server.get(f"{base}/s/team/nightly-x7/latest/no-such-file.html", BROWSER).body)
-    assert page.one("h1").text == "There is nothing here"
+    assert page.one("h1").text == "Page not found"
 
 
 def test_the_page_about_a_wrong_name_guesses_the_right_one(server: Served, base: str) -> None:
@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_shown_as_text_never_as_markup(server: Served, bas
     name = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%27"
     answer = server.get(f"{base}/s/{name}/x/latest/", BROWSER)
     page = parsed(answer.body)
-    assert "<script>alert(1)</script>" in page.one("p", "said").text
+    assert "<script>alert(1)</script>" in page.one("p", "wrap-anywhere").text
     assert len(page.all("script")) == 1
 
 

@@ -1,7 +1,7 @@
-"""The page that a browser sees while a session is being opened: how far it is, then what was asked for.
+"""The progress page that a browser gets while a session is being opened.
 
-Whoever else asks (a script, the `ray` command line) waits for the answer as before. So does a browser that looks
-through a Ray: the page's own addresses lead nowhere there.
+Other clients wait for their answer. So does a browser whose requests come through the dashboard of a Ray cluster
+(`ray start --head --proxy-server-url`), where the addresses of this page do not exist.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from ray_history.server.ui.errors import wants_page
 from ray_history.server.ui.render import page
 
 PATIENCE = 0.4
-"""Seconds that a browser is left waiting before it is told to wait."""
+"""Seconds that a browser waits before it gets the progress page."""
 _STEP = 0.02
 _STAGES = (
-    ("listing", "Find the session and its files"),
+    ("listing", "List the files of the session"),
     ("reading events", "Read events"),
-    ("making tables", "Make the tables"),
+    ("making tables", "Build tables"),
 )
-_SHORTCUT = {"fetching the index": "Fetch the index that another server made"}
+_FETCHING = "fetching the index", "Fetch the index that another server built"
 
 
 class OpeningPage:
-    """Stands before an endpoint of a session that people look at."""
+    """Wraps the endpoint of a page: answers with the progress page while the session is being opened."""
 
-    def __init__(self, sessions: Sessions, then: ASGIApp) -> None:
-        self._sessions, self._then = sessions, then
+    def __init__(self, sessions: Sessions, endpoint: ASGIApp) -> None:
+        self._sessions, self._endpoint = sessions, endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         session: Session = scope["ray_history.session"]
-        is_watched = request.method == "GET" and wants_page(request) and not is_through_ray(scope)
-        if is_watched and not await self._is_near(session):
+        is_browser = request.method == "GET" and wants_page(request) and not is_through_ray(scope)
+        if is_browser and not await self._opens_soon(session):
             progress = self._sessions.status(session)
             response = page(
                 request, "opening.html", session=session, progress=progress, stages=stages(progress.stage),
@@ -48,10 +48,10 @@ class OpeningPage:
             )  # fmt: skip
             await response(scope, receive, send)
         else:
-            await self._then(scope, receive, send)
+            await self._endpoint(scope, receive, send)
 
-    async def _is_near(self, session: Session) -> bool:
-        """Whether it is open, or could not be opened, within a moment; either way the endpoint answers at once."""
+    async def _opens_soon(self, session: Session) -> bool:
+        """Whether the session is open, or failed to open, within `PATIENCE`; the endpoint then answers at once."""
         self._sessions.start(session)
         deadline = time.monotonic() + PATIENCE
         while self._sessions.status(session).stage not in ("ready", "closed"):
@@ -61,20 +61,21 @@ class OpeningPage:
         return True
 
 
-def stages(now: str) -> list[tuple[str, str, str]]:
-    """The way of an opening: key, words, and done, now or todo."""
+def stages(current: str) -> list[tuple[str, str, str]]:
+    """The stages of an opening: key, text, and done, now or todo."""
     steps = list(_STAGES)
-    if now in _SHORTCUT:
-        steps[1:] = [(now, _SHORTCUT[now])]
-    place = next((number for number, (key, _) in enumerate(steps) if key == now), len(steps) if now == "ready" else 0)
+    if current == _FETCHING[0]:
+        steps[1:] = [_FETCHING]
+    last = len(steps) if current == "ready" else 0
+    place = next((number for number, (key, _) in enumerate(steps) if key == current), last)
     return [
-        (key, words, "done" if number < place else "now" if number == place else "todo")
-        for number, (key, words) in enumerate(steps)
+        (key, text, "done" if number < place else "now" if number == place else "todo")
+        for number, (key, text) in enumerate(steps)
     ]
 
 
 def percent(progress: Progress) -> int:
-    """How far it is: reading is nearly all of the work."""
+    """The progress of an opening; most of the work is reading events."""
     if progress.stage == "reading events" and progress.bytes_total:
         return round(90 * progress.bytes / progress.bytes_total)
     return {"making tables": 92, "ready": 100}.get(progress.stage, 0)

@@ -16,9 +16,9 @@ from ray_history.index.summary import Job
 from ray_history.server.completeness.assessment import Assessment, Reason
 from ray_history.server.formatting import iso
 from ray_history.server.http.responses import ApiError
-from ray_history.server.ui.home.query import ORDERS, SessionQuery, Term, parse_query, reason, terms
+from ray_history.server.ui.home.query import ORDERS, SessionQuery, Term, hidden_match, parse_query, parse_search
 from ray_history.server.ui.home.rows import Row
-from ray_history.server.ui.home.search import PAGE, find
+from ray_history.server.ui.home.search import PAGE, search_sessions
 
 NOW = 1_794_800_000.0
 
@@ -31,7 +31,7 @@ def row(
         Session(Cluster(namespace, f"cluster-{number}"), f"session_{number}", int(started)),
         state,
         started + 60,
-        **{"indexed": True, "fields": fields, **more},  # type: ignore[arg-type]
+        **{"is_indexed": True, "fields": fields, **more},  # type: ignore[arg-type]
     )
 
 
@@ -40,7 +40,7 @@ def asked(query: str) -> SessionQuery:
 
 
 def names(rows: list[Row], query: str) -> list[str]:
-    return [found.session.cluster.name for found in find(rows, asked(query), NOW).rows]
+    return [found.session.cluster.name for found in search_sessions(rows, asked(query), NOW).rows]
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def names(rows: list[Row], query: str) -> list[str]:
     ],
 )
 def test_a_search_is_words_phrases_exclusions_and_places(search: str, expected: tuple[Term, ...]) -> None:
-    assert terms(search) == expected
+    assert parse_search(search) == expected
 
 
 @given(st.text(max_size=200))
 def test_any_search_can_be_asked(search: str) -> None:
-    find([row()], SessionQuery(q=search), NOW)
+    search_sessions([row()], SessionQuery(q=search), NOW)
 
 
 def test_every_word_must_be_somewhere() -> None:
@@ -75,16 +75,16 @@ def test_every_word_must_be_somewhere() -> None:
 def test_a_row_that_does_not_show_why_it_matches_says_it() -> None:
     job = Job("01000000", "", "python train.py", "FAILED", "", None, None)
     found = row(job=job, lines=("python train.py (a)", "boom: KeyError: 'x' in a long line"))
-    assert reason(found, terms("keyerror")) == ("boom: ", "KeyError", ": 'x' in a long line")
-    assert reason(found, terms("train.py")) is None
-    assert reason(found, terms("-keyerror")) is None
+    assert hidden_match(found, parse_search("keyerror")) == ("boom: ", "KeyError", ": 'x' in a long line")
+    assert hidden_match(found, parse_search("train.py")) is None
+    assert hidden_match(found, parse_search("-keyerror")) is None
 
 
 def test_filters_narrow_and_each_tells_how_many_it_would_show() -> None:
     rows = [
         row(1, namespace="a", ray="2.60.0"),
         row(2, namespace="b", ray="2.58.1", failed=3),
-        row(3, namespace="b", ray="2.60.0", state="lost", kept=Assessment(0.9, (Reason("vanished", "…"),))),
+        row(3, namespace="b", ray="2.60.0", state="lost", completeness=Assessment(0.9, (Reason("vanished", "…"),))),
         row(4, namespace="c", state="live", failed_jobs=1),
     ]
     assert names(rows, "namespace=b") == ["cluster-2", "cluster-3"]
@@ -92,7 +92,7 @@ def test_filters_narrow_and_each_tells_how_many_it_would_show() -> None:
     assert names(rows, "failed=1") == ["cluster-4", "cluster-2"]
     assert names(rows, "complete=0") == ["cluster-3"]
     assert names(rows, "ray=unknown") == ["cluster-4"]
-    found = find(rows, asked("namespace=b&state=lost"), NOW)
+    found = search_sessions(rows, asked("namespace=b&state=lost"), NOW)
     assert found.matching == 1
     assert found.total == 4
     assert found.counts["namespace"] == {"b": 1}
@@ -125,7 +125,7 @@ def test_pages_follow_each_other_whatever_the_order_and_nothing_is_shown_twice(s
     seen: list[str] = []
     wish, befores = SessionQuery(sort=sort), []
     while True:
-        found = find(rows, wish, NOW)
+        found = search_sessions(rows, wish, NOW)
         assert found.first == len(seen)
         seen += [found_row.identity for found_row in found.rows]
         befores.append(found.before)
@@ -135,16 +135,16 @@ def test_pages_follow_each_other_whatever_the_order_and_nothing_is_shown_twice(s
     assert len(seen) == len(set(seen)) == len(rows)
     assert befores[0] is None
     assert befores[1] == ""
-    assert find(rows, SessionQuery(sort=sort, after=str(befores[-1])), NOW).first == PAGE * 2
+    assert search_sessions(rows, SessionQuery(sort=sort, after=str(befores[-1])), NOW).first == PAGE * 2
 
 
 def test_a_page_begins_where_the_last_ended_although_sessions_come_and_go() -> None:
     rows = [row(number, started=NOW - number) for number in range(PAGE * 2)]
-    after = find(rows, SessionQuery(), NOW).next
+    after = search_sessions(rows, SessionQuery(), NOW).next
     assert after is not None
     newer = [row(1000 + number, started=NOW - 0.5) for number in range(9)]
     without_last = [found for found in rows if found is not rows[PAGE - 1]]
-    assert find([*newer, *without_last], SessionQuery(after=after), NOW).rows[0] is rows[PAGE]
+    assert search_sessions([*newer, *without_last], SessionQuery(after=after), NOW).rows[0] is rows[PAGE]
 
 
 def test_live_sessions_come_first_and_the_reverse_order_is_by_time_alone() -> None:
@@ -194,7 +194,7 @@ def test_what_cannot_be_understood_is_refused_and_told(query: str, told: str) ->
 @pytest.mark.parametrize("after", ["x", "1~2~3~4", "a~b~c", "1~x~z", "~~"])
 def test_a_page_that_does_not_exist_is_refused(after: str) -> None:
     with pytest.raises(ApiError, match="leave it out"):
-        find([row()], SessionQuery(after=after), NOW)
+        search_sessions([row()], SessionQuery(after=after), NOW)
 
 
 @pytest.mark.parametrize("sort", ["duration", "-duration"])
@@ -204,7 +204,7 @@ def test_pages_by_duration_lose_nothing_while_what_runs_gets_longer(sort: str) -
     wish: SessionQuery | None = SessionQuery(sort=sort)
     now = NOW
     while wish is not None:
-        found = find(rows, wish, now)
+        found = search_sessions(rows, wish, now)
         seen += [each.identity for each in found.rows]
         wish = SessionQuery(sort=sort, after=found.next) if found.next else None
         now += 40

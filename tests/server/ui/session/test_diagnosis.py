@@ -101,7 +101,7 @@ def test_the_sentence_about_a_captured_session(capture: Served) -> None:
     told = capture.get(f"{S}/_digest").json
     assert told["headline"] == {
         "title": "fx-fail failed at 20:57:25 after failing raised ValueError at 20:57:24",
-        "text": '1 of 20 failed attempts go back to "failing".',
+        "text": '"x" in failing caused 1 of 20 failed attempts.',
     }
 
 
@@ -185,7 +185,7 @@ def test_a_lost_node_is_the_sentence_where_no_job_failed(tmp_path: Path) -> None
     assert lost["reason"] == "Unexpected termination: health check failed"
     assert told["headline"] == {
         "title": "Node gpu-3 was lost at 20:01:00",
-        "text": 'The only failed attempt was of "score" on node gpu-3, which died at 20:01:00.',
+        "text": 'The only failed attempt was in "score" on node gpu-3, which was lost at 20:01:00.',
     }
 
 
@@ -221,7 +221,7 @@ def test_what_ray_failed_for_one_reason_is_one_cause_whatever_the_function(tmp_p
     assert told["groups"][0]["function"] == "alone", "the largest group, but not the largest cause"
     assert told["headline"] == {
         "title": "Tasks began to run out of memory at 20:00:05",
-        "text": '3 of 5 failed attempts ended that way, in 2 functions, the largest part in "b".',
+        "text": '3 of 5 failed attempts had this cause, in 2 functions, most of them in "b".',
     }
 
 
@@ -234,7 +234,7 @@ def test_what_is_not_shown_is_counted_all_the_same(tmp_path: Path, monkeypatch: 
     told = digest_of(tmp_path, events)
     assert (len(told["groups"]), told["groups_left_out"]) == (2, 2)
     assert told["headline"]["title"] == "Workers began to die at 20:00:06"
-    assert told["headline"]["text"].startswith("4 of 4 failed attempts ended that way, in 4 functions")
+    assert told["headline"]["text"].startswith("4 of 4 failed attempts had this cause, in 4 functions")
 
 
 def test_what_is_rays_own_is_left_out_and_said(tmp_path: Path) -> None:

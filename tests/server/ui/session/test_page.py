@@ -63,11 +63,11 @@ def test_facts_are_those_of_the_api(server: Served, page: Element) -> None:
     facts = {item.one("dt").text: item.one("dd").text for item in page.one("dl", "facts").all("div")}
     assert facts["Jobs"] == "7 1 failed"
     assert facts["Task attempts"] == "256 20 failed"
-    assert facts["Actors"] == "27 3 to look at"
+    assert facts["Actors"] == "27 3 died unexpectedly"
     for table, number in (("tasks", 256), ("actors", 27)):
         listed = server.get(f"{S}/api/v0/{table}?limit=1&exclude_internal=1").json["data"]["result"]
         assert listed["total"] == number
-    assert "Ray's own, such as job supervisors: 93 task attempts, 9 actors." in section(page, "h-f").text
+    assert "Not counted: 93 attempts and 9 actors of Ray itself, such as job supervisors." in section(page, "h-f").text
     assert facts["CPU / GPU"] == "6 / 0"
     assert facts["Duration"] == "2 min"
     assert "Ray 2.60.0" in page.one("h1").text or any(tag.text == "Ray 2.60.0" for tag in page.all("span", "tag"))
@@ -190,7 +190,7 @@ def test_an_account_is_told_with_its_reasons(tmp_path: Path) -> None:
         page = parsed(looked_at(server, "_session").body)
         bar = parsed(looked_at(server, "").body).one("header", "hbar")
     kept = section(page, "h-c").text
-    assert "Partial" in kept
+    assert "Incomplete" in kept
     assert "98% of 1,010 events" in kept
     assert "10 events were dropped by Ray itself" in kept
     assert "10 events that collectors received were never stored" in kept

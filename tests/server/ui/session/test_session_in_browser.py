@@ -96,9 +96,9 @@ def test_the_bar_stays_above_rays_own_while_scrolling(page: Page, server: Served
 def test_metrics_say_what_is_not_kept(page: Page, server: Served) -> None:
     page.open(f"{server.url}{S}/#/metrics")
     page.wait("!document.querySelector('[data-metrics]').hidden")
-    page.wait("document.querySelector('[data-hb-not-kept]')")
-    told = "getComputedStyle(document.querySelector('[data-hb-not-kept] .MuiAlert-message'), '::before').content"
-    assert "not kept" in page.value(told)
+    page.wait("document.querySelector('[data-hb-no-metrics]')")
+    told = "getComputedStyle(document.querySelector('[data-hb-no-metrics] .MuiAlert-message'), '::before').content"
+    assert "does not store metrics" in page.value(told)
     page.value("location.hash = '#/jobs'")
     page.wait("document.querySelector('[data-metrics]').hidden")
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.server.ui.session import timeline_chart as strip
-from ray_history.server.ui.session.timeline_chart import MOST_BARS, lane, step_for
+from ray_history.server.ui.session.timeline_chart import MOST_BARS, StepCount, bars_of, lane, round_up, step_for
 
 SECOND = 10**9
 
@@ -32,7 +31,7 @@ STEPS = st.tuples(
 def test_every_task_that_ended_is_in_one_bar_and_the_others_run_until_the_end(
     counts: list[tuple[int | None, int | None, bool, int]], span: int
 ) -> None:
-    bars = strip._bars(counts, 0, span, SECOND)
+    bars = bars_of([StepCount._make(count) for count in counts], 0, span, SECOND)
     began = sum(tasks for first, _, _, tasks in counts if first is not None)
     ended = [(bad, tasks) for first, last, bad, tasks in counts if first is not None and last is not None]
     assert sum(bar.failed for bar in bars) == sum(tasks for bad, tasks in ended if bad)
@@ -44,7 +43,8 @@ def test_every_task_that_ended_is_in_one_bar_and_the_others_run_until_the_end(
 
 
 def test_a_task_is_shown_in_every_step_in_which_it_ran() -> None:
-    bars = strip._bars([(0, 2, False, 3), (1, 1, True, 2), (3, None, False, 1)], 0, 5 * SECOND, SECOND)
+    counts = [StepCount(0, 2, False, 3), StepCount(1, 1, True, 2), StepCount(3, None, False, 1)]
+    bars = bars_of(counts, 0, 5 * SECOND, SECOND)
     assert [(bar.failed, bar.finished, bar.running) for bar in bars] == [
         (0, 0, 3),
         (2, 0, 3),
@@ -63,6 +63,6 @@ def test_lives_stay_inside_the_picture_and_can_be_seen(began: int, ended: int) -
 
 @given(st.integers(0, 10**7))
 def test_the_axis_ends_at_a_round_number_that_is_not_far(most: int) -> None:
-    top = strip._round_number(most)
+    top = round_up(most)
     assert top >= most
     assert top <= max(2, most * 2)

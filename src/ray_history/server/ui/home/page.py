@@ -1,4 +1,4 @@
-"""The home page: every session of the fleet, searched, filtered and sorted by the address."""
+"""The home page: the list of all sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,13 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
 from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
+from ray_history.server.formatting import utc_datetime
 from ray_history.server.http.responses import ApiError
 from ray_history.server.live import LIVE, Fleet
-from ray_history.server.ui.home.activity_chart import activity
-from ray_history.server.ui.home.query import SessionQuery, parse_query, reason, terms
+from ray_history.server.ui.home.activity_chart import activity_chart
+from ray_history.server.ui.home.query import SessionQuery, hidden_match, parse_query, parse_search
 from ray_history.server.ui.home.rows import Row
-from ray_history.server.ui.home.search import Found, find
-from ray_history.server.ui.home.session_list import Listed, SessionList
+from ray_history.server.ui.home.search import SearchResults, search_sessions
+from ray_history.server.ui.home.session_list import Listing, SessionList
 from ray_history.server.ui.render import page, site
 
 _RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d", "all": "All"}
@@ -40,6 +41,7 @@ _FILTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "complete": ("“Incomplete”", {"incomplete": False}),
     "time": ("the time range", {"range": "all", "begin": None, "end": None}),
 }
+"""Each filter with its name in a sentence, and the change to a query that removes it."""
 _LONGEST_MENU = 100
 
 
@@ -52,23 +54,23 @@ class Group:
 
 
 class Home:
-    """`/select_cluster`."""
+    """`/select_cluster`"""
 
     def __init__(self, sessions: SessionList, fleet: Fleet) -> None:
         self._sessions, self._fleet = sessions, fleet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        wish = parse_query(request.query_params)
-        listed = await run_in_threadpool(self._sessions.listed)
-        seen = await site(request).seen(scope, {row.session.cluster for row in listed.rows})
-        shown = replace(listed, rows=tuple(row for row in listed.rows if row.session.cluster in seen))
-        response = await run_in_threadpool(_answer, request, shown, wish, self._fleet)
+        query = parse_query(request.query_params)
+        listing = await run_in_threadpool(self._sessions.current)
+        visible = await site(request).visible(scope, {row.session.cluster for row in listing.rows})
+        listing = replace(listing, rows=tuple(row for row in listing.rows if row.session.cluster in visible))
+        response = await run_in_threadpool(_answer, request, listing, query, self._fleet)
         await response(scope, receive, send)
 
 
 class Front:
-    """`/`: the dashboard of the session that the browser entered by `/enter_cluster`, else the home page."""
+    """`/`: the dashboard of the session that the browser entered with `/enter_cluster`, otherwise the home page."""
 
     def __init__(self, home: Home, entered: ASGIApp) -> None:
         self._home, self._entered = home, entered
@@ -76,93 +78,106 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._entered(scope, receive, send)
-        except ApiError:  # none was entered, or it is gone
+        except ApiError:  # no session was entered, or it no longer exists
             await self._home(scope, receive, send)
 
 
-def _told_missing(fleet: Fleet, viewer: Viewer) -> str:
-    """Why running clusters may be missing; in full to those who may see everything."""
-    missing = fleet.missing
-    return "; ".join(missing) if viewer is EVERYBODY else "the server's log says why" if missing else ""
+def _missing(fleet: Fleet, viewer: Viewer) -> str:
+    """Why running clusters may be missing, with details only for viewers who may see everything."""
+    reasons = fleet.missing
+    return "; ".join(reasons) if viewer is EVERYBODY else "the log of the server has the reason" if reasons else ""
 
 
 def _dashboards(fleet: Fleet) -> Callable[[Row], Session]:
-    """Whose dashboard a row opens: that of the running cluster, if the session is what it is in."""
+    """The session whose dashboard a row opens: the live one if the cluster is still in this session."""
     running = fleet.current() if fleet.heads else frozenset()
 
-    def opened(row: Row) -> Session:
+    def dashboard_session(row: Row) -> Session:
         names = (row.session.cluster.namespace, row.session.cluster.name, row.session.name)
         return replace(row.session, name=LIVE) if names in running else row.session
 
-    return opened
+    return dashboard_session
 
 
-def _answer(request: Request, listed: Listed, wish: SessionQuery, fleet: Fleet) -> Response:
+def _answer(request: Request, listing: Listing, query: SessionQuery, fleet: Fleet) -> Response:
     now = time.time()
+    results = search_sessions(listing.rows, query, now)
     return page(
         request,
         "home.html",
-        missing=_told_missing(fleet, viewer_of(request.scope)),
-        opened=_dashboards(fleet),
-        **_values(listed, wish, find(listed.rows, wish, now), now),
+        now=now,
+        q=query.q,
+        query=query,
+        listing=listing,
+        is_refreshing=listing.is_refreshing(now),
+        missing=_missing(fleet, viewer_of(request.scope)),
+        dashboard_session=_dashboards(fleet),
+        states=Counter(row.state for row in listing.rows),
+        failing=sum(row.has_failures for row in listing.rows),
+        **_result_values(results, query, now),
+        **_filter_values(results, query),
     )
 
 
-def _values(listed: Listed, wish: SessionQuery, found: Found, now: float) -> dict[str, Any]:
+def _result_values(results: SearchResults, query: SessionQuery, now: float) -> dict[str, Any]:
+    """The rows and the chart."""
     return {
-        "now": now,
-        "q": wish.q,
-        "wish": wish,
-        "listed": listed,
-        "is_coming": listed.is_coming(now),
-        "found": found,
-        "groups": list(_groups(found.rows, wish, now)),
-        "picture": activity(found.in_time, wish, now),
-        "reasons": _reasons(found.rows, wish),
-        "share_of": _logarithmic(max((row.duration(now) or 0.0 for row in found.rows), default=0.0)),
-        "failing": sum(row.has_failures for row in listed.rows),
-        "states": Counter(row.state for row in listed.rows),
-        "state_choices": [
-            {
-                "text": text,
-                "link": wish.link(state=state),
-                "on": wish.state == state,
-                "n": sum(found.counts["state"].values()) if state == "all" else found.counts["state"][state],
-            }
-            for state, text in _STATES.items()
-        ],
-        "range_choices": [
-            {"text": text, "link": wish.link(range=name, begin=None, end=None), "on": wish.range == name}
-            for name, text in _RANGES.items()
-        ],
-        "menus": [
-            (text, name, _options(found.counts[name], chosen))
-            for text, name, chosen in (
-                ("Namespace", "namespace", wish.namespaces),
-                ("Owner", "owner", wish.owners),
-                ("Ray", "ray", wish.rays),
-            )
-        ],
-        "hints": [
-            (text, wish.link(**changes), found.without[name])
-            for name, (text, changes) in _FILTERS.items()
-            if found.without.get(name)
-        ],
-        "kept_when_searching": _hidden(wish, without=("q",)),
-        "kept_when_filtering": _hidden(wish, without=("namespace", "owner", "ray")),
-        "kept_when_ranging": _hidden(wish, without=("from", "to")),
+        "results": results,
+        "groups": list(_groups(results.rows, query, now)),
+        "chart": activity_chart(results.at_any_time, query, now),
+        "matches": _hidden_matches(results.rows, query),
+        "bar_length": _logarithmic(max((row.duration(now) or 0.0 for row in results.rows), default=0.0)),
     }
 
 
-def _reasons(rows: Sequence[Row], wish: SessionQuery) -> dict[str, tuple[str, str, str]]:
-    searched = terms(wish.q)
-    return {row.identity: why for row in rows if (why := reason(row, searched))} if searched else {}
+def _filter_values(results: SearchResults, query: SessionQuery) -> dict[str, Any]:
+    """The filters above the list, and the hidden fields of their forms."""
+    menus = (
+        ("Namespace", "namespace", query.namespaces),
+        ("Owner", "owner", query.owners),
+        ("Ray", "ray", query.rays),
+    )
+    return {
+        "state_choices": _state_choices(results.counts["state"], query),
+        "range_choices": [
+            {"text": text, "link": query.link(range=name, begin=None, end=None), "on": query.range == name}
+            for name, text in _RANGES.items()
+        ],
+        "menus": [(text, name, _options(results.counts[name], chosen)) for text, name, chosen in menus],
+        "hints": [
+            (text, query.link(**changes), results.without[name])
+            for name, (text, changes) in _FILTERS.items()
+            if results.without.get(name)
+        ],
+        "search_fields": _fields(query, without=("q",)),
+        "filter_fields": _fields(query, without=("namespace", "owner", "ray")),
+        "range_fields": _fields(query, without=("from", "to")),
+    }
+
+
+def _state_choices(counts: Counter[str], query: SessionQuery) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": text,
+            "link": query.link(state=state),
+            "on": query.state == state,
+            "n": counts.total() if state == "all" else counts[state],
+        }
+        for state, text in _STATES.items()
+    ]
+
+
+def _hidden_matches(rows: Sequence[Row], query: SessionQuery) -> dict[str, tuple[str, str, str]]:
+    searched = parse_search(query.q)
+    if not searched:
+        return {}
+    return {row.identity: match for row in rows if (match := hidden_match(row, searched))}
 
 
 def _logarithmic(longest: float) -> Callable[[float], float]:
-    """How long a bar is: from a minute to the longest of the page, so that all of them can be compared."""
-    whole = math.log1p(longest / 60) or 1.0
-    return lambda seconds: max(math.log1p(seconds / 60) / whole, 0.03)
+    """The length of a bar for a duration, on a logarithmic scale from a minute to the longest of the page."""
+    longest_log = math.log1p(longest / 60) or 1.0
+    return lambda seconds: max(math.log1p(seconds / 60) / longest_log, 0.03)
 
 
 def _options(counts: Counter[str], chosen: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -173,30 +188,28 @@ def _options(counts: Counter[str], chosen: tuple[str, ...]) -> list[dict[str, An
     ]
 
 
-def _hidden(wish: SessionQuery, without: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The rest of what is asked for, as hidden fields of a form."""
-    return [(name, value) for name, value in parse_qsl(wish.link()[1:]) if name not in without]
+def _fields(query: SessionQuery, without: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The query as hidden fields of a form, without the parameters that the form sets itself."""
+    return [(name, value) for name, value in parse_qsl(query.link()[1:]) if name not in without]
 
 
-def _groups(rows: Sequence[Row], wish: SessionQuery, now: float) -> Iterator[Group]:
-    """By day where the order is that of time."""
-    if wish.sort.removeprefix("-") != "started":
-        if rows:
-            yield Group("Sessions", rows)
-        return
-    today = datetime.fromtimestamp(now, UTC).date()
+def _groups(rows: Sequence[Row], query: SessionQuery, now: float) -> Iterator[Group]:
+    """The rows by day if they are in the order of time, otherwise in one group."""
+    if query.sort.removeprefix("-") == "started":
+        for title, of_day in itertools.groupby(rows, lambda row: _heading(row, query, now)):
+            yield Group(title, list(of_day))
+    elif rows:
+        yield Group("Sessions", rows)
 
-    def heading(row: Row) -> str:
-        if row.state == "live" and wish.sort == "started":
-            return "Live now"
-        day = datetime.fromtimestamp(row.started, UTC).date()
-        if day == today:
-            return "Today"
-        if day == today - timedelta(days=1):
-            return "Yesterday"
-        if timedelta(0) < today - day < timedelta(days=7):
-            return f"{day:%A}, {day:%b} {day.day}"
-        return f"{day:%b} {day.day}" if day.year == today.year else f"{day:%b} {day.day}, {day.year}"
 
-    for title, of_day in itertools.groupby(rows, heading):
-        yield Group(title, list(of_day))
+def _heading(row: Row, query: SessionQuery, now: float) -> str:
+    if row.state == "live" and query.sort == "started":
+        return "Live now"
+    today, day = utc_datetime(now).date(), utc_datetime(row.started).date()
+    if day == today:
+        return "Today"
+    if day == today - timedelta(days=1):
+        return "Yesterday"
+    if timedelta(0) < today - day < timedelta(days=7):
+        return f"{day:%A, %b %-d}"
+    return f"{day:%b %-d}" if day.year == today.year else f"{day:%b %-d, %Y}"

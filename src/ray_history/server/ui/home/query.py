@@ -1,10 +1,10 @@
-"""What a list of sessions is asked for, read from its address and written into others.
+"""The query of a list of sessions: the search, filters and order in its address.
 
-q=…                       every word somewhere; "several words"; -not; cluster:, namespace:, owner:, job:, error:,
-                          ray:, session: look in one place
-state=live|ended|lost     namespace=, owner=, ray=  any number of each
-failed=1  complete=0      range=1h|24h|7d|30d|all   from=, to=  when they started
-sort=started|…            with a minus the other way round; after=  the last row of the page before
+q=…                       words that must all match; "a phrase"; -excluded; cluster:, namespace:, owner:, job:,
+                          error:, ray: and session: search one field
+state=live|ended|lost     namespace=, owner=, ray=  may be repeated
+failed=1  complete=0      range=1h|24h|7d|30d|all   from=, to=  time of the start
+sort=started|…            a leading minus reverses the order; after=  the last row of the previous page
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
+from ray_history.server.formatting import iso
 from ray_history.server.http.query_params import boolean, one_of
 from ray_history.server.http.responses import ApiError
 from ray_history.server.ui.home.rows import Row
@@ -27,7 +28,7 @@ MOST_CHOICES = 50
 
 STATES = ("all", "live", "ended", "lost")
 RANGES = {"1h": 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400, "all": 0}
-SEARCHED = ("cluster", "namespace", "owner", "job", "error", "ray", "session")
+SEARCH_FIELDS = ("cluster", "namespace", "owner", "job", "error", "ray", "session")
 
 ORDERS: Mapping[str, Callable[[Row, float], Any]] = {
     "started": lambda row, _: row.started,
@@ -36,9 +37,9 @@ ORDERS: Mapping[str, Callable[[Row, float], Any]] = {
     "tasks": lambda row, _: row.finished + row.failed + row.other,
     "cluster": lambda row, _: row.session.cluster.name,
 }
-"""What can be sorted by; numbers from the largest on, names from A on."""
+"""Sort keys. Numbers sort from the largest on, names from A on."""
 
-_TERM = re.compile(r'(?P<no>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<phrase>[^"]*)"?|(?P<word>\S+))')
+_TERM = re.compile(r'(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<phrase>[^"]*)"?|(?P<word>\S+))')
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Term:
     field: str = ""
     excluded: bool = False
 
-    def suits(self, row: Row) -> bool:
+    def matches(self, row: Row) -> bool:
         if self.field:
             found = self.text in row.fields.get(self.field, "")
         else:
@@ -57,20 +58,20 @@ class Term:
         return found != self.excluded
 
 
-def terms(search: str) -> tuple[Term, ...]:
-    """The terms of a search. What only looks like a field (`s3://…`) is text."""
+def parse_search(search: str) -> tuple[Term, ...]:
+    """Parse a search. A prefix that is no field (`s3://…`) is part of the text."""
     found = []
     for match in _TERM.finditer(search.casefold()):
         name, text = match["field"] or "", match["phrase"] if match["phrase"] is not None else match["word"]
-        if name and name not in SEARCHED:
+        if name and name not in SEARCH_FIELDS:
             name, text = "", f"{name}:{text}"
         if text:
-            found.append(Term(text, name, bool(match["no"])))
+            found.append(Term(text, name, bool(match["minus"])))
     return tuple(found)
 
 
-def reason(row: Row, searched: Iterable[Term]) -> tuple[str, str, str] | None:
-    """Why a row matches, if it does not show that: the line that holds a term, as before it, the term, and after it."""
+def hidden_match(row: Row, searched: Iterable[Term]) -> tuple[str, str, str] | None:
+    """The line that matches a search, as the text before, in and after the match; None if the row shows a match."""
     shown = [row.fields[name] for name in ("cluster", "namespace", "owner", "ray") if name in row.fields]
     if row.job:
         shown.append(row.job.entrypoint.casefold())
@@ -91,7 +92,7 @@ def reason(row: Row, searched: Iterable[Term]) -> tuple[str, str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class SessionQuery:
-    """What was asked for."""
+    """The search, filters and order of a list."""
 
     q: str = ""
     state: str = "all"
@@ -111,41 +112,43 @@ class SessionQuery:
         return replace(self, sort="started", after="") != SessionQuery()
 
     def link(self, **changes: Any) -> str:
-        """The address of the same list, asked for a little differently; from its first page."""
-        wish = replace(self, **{"after": "", **changes})
-        pairs: list[tuple[str, str]] = [("q", wish.q)] if wish.q else []
+        """The address of this list with some changes, from its first page."""
+        query = replace(self, **{"after": "", **changes})
+        pairs: list[tuple[str, str]] = [("q", query.q)] if query.q else []
         pairs += [
             (name, value)
-            for name, value, usual in (
-                ("state", wish.state, "all"),
-                ("range", wish.range, "all"),
-                ("sort", wish.sort, "started"),
+            for name, value, default in (
+                ("state", query.state, "all"),
+                ("range", query.range, "all"),
+                ("sort", query.sort, "started"),
             )
-            if value != usual
+            if value != default
         ]
-        for name, values in (("namespace", wish.namespaces), ("owner", wish.owners), ("ray", wish.rays)):
+        for name, values in (("namespace", query.namespaces), ("owner", query.owners), ("ray", query.rays)):
             pairs += [(name, value) for value in values]
-        pairs += [("failed", "1")] if wish.failed else []
-        pairs += [("complete", "0")] if wish.incomplete else []
-        pairs += [(name, _stamp(at)) for name, at in (("from", wish.begin), ("to", wish.end)) if at is not None]
-        pairs += [("after", wish.after)] if wish.after else []
+        pairs += [("failed", "1")] if query.failed else []
+        pairs += [("complete", "0")] if query.incomplete else []
+        pairs += [(name, iso(at)) for name, at in (("from", query.begin), ("to", query.end)) if at is not None]
+        pairs += [("after", query.after)] if query.after else []
         return "?" + urlencode(pairs)
 
 
 def parse_query(query: QueryParams) -> SessionQuery:
-    """From the address; Refused says what is wrong with it."""
+    """Parse the query of an address; ApiError if it is invalid."""
     q = query.get("q", "").strip()
     if len(q) > LONGEST_SEARCH:
-        raise ApiError(400, f"q has {len(q)} characters; at most {LONGEST_SEARCH} are taken")
+        raise ApiError(400, f"invalid q: {len(q)} characters, at most {LONGEST_SEARCH} are allowed")
     sort = query.get("sort") or "started"
     if sort.removeprefix("-") not in ORDERS:
-        raise ApiError(400, f"sort is {sort[:40]!r}; it takes one of {', '.join(ORDERS)}, or one of them after a minus")
+        raise ApiError(
+            400, f"invalid sort {sort[:40]!r}: expected one of {', '.join(ORDERS)}, optionally after a minus"
+        )
     return SessionQuery(
         q,
         one_of(query, "state", STATES, "all"),
-        _several(query, "namespace"),
-        _several(query, "owner"),
-        _several(query, "ray"),
+        _values(query, "namespace"),
+        _values(query, "owner"),
+        _values(query, "ray"),
         boolean(query, "failed", default=False),
         not boolean(query, "complete", default=True),
         one_of(query, "range", tuple(RANGES), "all"),
@@ -156,10 +159,10 @@ def parse_query(query: QueryParams) -> SessionQuery:
     )
 
 
-def _several(query: QueryParams, name: str) -> tuple[str, ...]:
+def _values(query: QueryParams, name: str) -> tuple[str, ...]:
     values = [value for value in query.getlist(name) if value]
     if len(values) > MOST_CHOICES:
-        raise ApiError(400, f"{name} is given {len(values)} times; at most {MOST_CHOICES} are taken")
+        raise ApiError(400, f"invalid {name}: {len(values)} values, at most {MOST_CHOICES} are allowed")
     return tuple(dict.fromkeys(values))
 
 
@@ -171,8 +174,4 @@ def _moment(query: QueryParams, name: str) -> float | None:
         moment = datetime.fromisoformat(text.replace(" ", "+"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ApiError(400, f"{name} is {text[:40]!r}; it takes a time such as 2026-01-31T12:00") from None
-
-
-def _stamp(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise ApiError(400, f"invalid {name} {text[:40]!r}: expected a time such as 2026-01-31T12:00") from None

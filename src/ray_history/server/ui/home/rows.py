@@ -1,50 +1,111 @@
-"""A session as lists show it: what is known of it, put together and judged."""
+"""The rows of the list of sessions, made from summaries and ledgers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ray_history.archive.catalog import Session
-from ray_history.index.summary import Job
-from ray_history.server import formatting as texts
+from ray_history.index.summary import Failure, Job, Summary
+from ray_history.server import formatting
 from ray_history.server.completeness.assessment import Assessment, Reason, assess
 from ray_history.server.completeness.evidence import Evidence
-from ray_history.server.formatting import KINDS
+from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import SessionOverview
 
+_STATUS_ORDER = {"RUNNING": 0, "PENDING": 1, "FAILED": 2}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A session as the list shows it."""
+    """A session in the list."""
 
     session: Session
     state: State
-    last: float | None
-    """Its last sign of life, Unix seconds; none if it is not known."""
-    indexed: bool = False
+    last_seen: float | None
+    """The last sign of life, Unix seconds; None if unknown."""
+    is_indexed: bool = False
     ray: str = ""
     nodes: int | None = None
     cpus: float = 0
     gpus: float = 0
     job: Job | None = None
-    """The one to show first."""
+    """The job to show first."""
     other_jobs: int = 0
     other_failed: int = 0
     failed_jobs: int = 0
     finished: int = 0
     failed: int = 0
     other: int = 0
-    kept: Assessment = field(default_factory=lambda: Assessment(None))
+    completeness: Assessment = field(default_factory=lambda: Assessment(None))
     fields: dict[str, str] = field(default_factory=dict, repr=False)
-    """What can be searched, without case."""
+    """Searchable texts by field, casefolded."""
     lines: tuple[str, ...] = field(default=(), repr=False)
-    """What of it the list does not show by itself: other jobs, and errors."""
+    """Lines that the row does not show by itself: other jobs and errors."""
+
+    @classmethod
+    def unindexed(cls, session: Session, overview: SessionOverview, state: State) -> Row:
+        """A session that has no summary yet."""
+        last_seen = max((ledger.written for ledger in overview.ledgers), default=0.0)
+        return cls(
+            session,
+            state,
+            last_seen or None,
+            nodes=len(overview.ledgers) or None,
+            completeness=_completeness(overview, state),
+            fields=_searchable(_names(session)),
+        )
+
+    @classmethod
+    def indexed(cls, session: Session, summary: Summary, overview: SessionOverview, state: State) -> Row:
+        """A session with its summary, whose texts are already redacted."""
+        facts, tasks, jobs = summary.facts, summary.tasks, summary.jobs
+        last_ns = facts.get("last_ns")
+        last_seen = last_ns / 1e9 if isinstance(last_ns, int | float) else max(summary.newest_file, session.started)
+        first = min(jobs, key=_job_order, default=None)
+        failed_jobs = summary.jobs_by_status.get("FAILED", 0)
+        finished, failed = tasks.get("FINISHED", 0), tasks.get("FAILED", 0)
+        return cls(
+            session,
+            state,
+            last_seen or None,
+            is_indexed=True,
+            ray=str(facts.get("ray_version") or ""),
+            nodes=int(facts.get("nodes") or 0),
+            cpus=float(facts.get("cpus") or 0),
+            gpus=float(facts.get("gpus") or 0),
+            job=first,
+            other_jobs=max(sum(summary.jobs_by_status.values()) - 1, 0),
+            other_failed=failed_jobs - (first is not None and first.status == "FAILED"),
+            failed_jobs=failed_jobs,
+            finished=finished,
+            failed=failed,
+            other=sum(tasks.values()) - finished - failed,
+            completeness=_completeness(overview, state),
+            fields=search_fields(session, summary),
+            lines=_lines(summary),
+        )
+
+    @classmethod
+    def running(cls, session: Session, ray_version: str) -> Row:
+        """A running cluster of which nothing is stored: what Kubernetes reports."""
+        reason = Reason("not stored yet", "The cluster is running, and no collector has stored anything yet.")
+        return cls(
+            session,
+            "live",
+            None,
+            ray=ray_version,
+            completeness=Assessment(None, (reason,)),
+            fields=_searchable(_names(session) | {"ray": ray_version}),
+        )
 
     @property
     def owner(self) -> str:
-        return KINDS.get(self.session.cluster.owner_kind, "RayCluster")
+        return OWNER_KINDS.get(self.session.cluster.owner_kind, "RayCluster")
 
     @property
     def started(self) -> int:
@@ -61,71 +122,63 @@ class Row:
 
     @property
     def is_incomplete(self) -> bool:
-        return bool(self.kept.short) and self.kept.share is not None
+        return bool(self.completeness.short) and self.completeness.share is not None
 
     def duration(self, now: float) -> float | None:
-        end = now if self.state == "live" else self.last
+        end = now if self.state == "live" else self.last_seen
         return None if end is None else max(end - self.started, 0.0)
 
 
-def make_row(session: Session, known: SessionOverview, state: State, *, redact: bool) -> Row:
-    """What the list shows of a session."""
-    summary = known.summary
-    fields = _names(session)
-    share = _completeness(known, state)
+def make_row(session: Session, overview: SessionOverview, state: State, *, redact: bool) -> Row:
+    """The row of a session, with or without its summary."""
+    summary = overview.summary
     if summary is None:
-        last = max((ledger.written for ledger in known.ledgers), default=0.0)
-        nodes = len(known.ledgers) or None
-        return Row(session, state, last or None, nodes=nodes, kept=share, fields=_lower(fields))
-    facts = summary.facts
-    hide = redacted if redact else lambda text: text
-    jobs = [
-        Job(
-            job.job_id, job.submission_id, hide(job.entrypoint), job.status, hide(job.message), job.start_ms, job.end_ms
-        )
-        for job in summary.jobs
-    ]
-    first = min(jobs, key=_first_shown, default=None)
-    fields["ray"] = str(facts.get("ray_version") or "")
-    of_jobs = [f"{job.entrypoint} ({job.submission_id or job.job_id})" for job in jobs]
-    errors = [
-        *(f"{hide(failure.name)}: {hide(failure.text) or failure.kind}" for failure in summary.failures),
+        return Row.unindexed(session, overview, state)
+    return Row.indexed(session, _redacted(summary) if redact else summary, overview, state)
+
+
+def search_fields(session: Session, summary: Summary) -> dict[str, str]:
+    """The searchable texts of an indexed session."""
+    jobs, failures = summary.jobs, summary.failures
+    return _searchable(
+        _names(session)
+        | {
+            "ray": str(summary.facts.get("ray_version") or ""),
+            "job": "\n".join([*map(_job_line, jobs), *(job.job_id for job in jobs)]),
+            "error": "\n".join([*_errors(jobs, failures), *(failure.kind for failure in failures)]),
+        }
+    )
+
+
+def _redacted(summary: Summary) -> Summary:
+    replace_fields = msgspec.structs.replace
+    return replace_fields(
+        summary,
+        jobs=[
+            replace_fields(job, entrypoint=redacted(job.entrypoint), message=redacted(job.message))
+            for job in summary.jobs
+        ],
+        failures=[
+            replace_fields(failure, name=redacted(failure.name), text=redacted(failure.text))
+            for failure in summary.failures
+        ],
+    )
+
+
+def _job_line(job: Job) -> str:
+    return f"{job.entrypoint} ({job.submission_id or job.job_id})"
+
+
+def _errors(jobs: Sequence[Job], failures: Sequence[Failure]) -> list[str]:
+    return [
+        *(f"{failure.name}: {failure.text or failure.kind}" for failure in failures),
         *(job.message for job in jobs if job.status == "FAILED"),
     ]
-    fields["job"] = "\n".join([*of_jobs, *(job.job_id for job in jobs)])
-    fields["error"] = "\n".join([*errors, *(failure.kind for failure in summary.failures)])
-    last_ns = facts.get("last_ns")
-    failed_jobs = summary.jobs_by_status.get("FAILED", 0)
-    tasks = summary.tasks
-    finished, failed = tasks.get("FINISHED", 0), tasks.get("FAILED", 0)
-    return Row(
-        session,
-        state,
-        float(last_ns) / 1e9 if isinstance(last_ns, int | float) else max(summary.newest_file, session.started) or None,
-        indexed=True,
-        ray=fields["ray"],
-        nodes=int(facts.get("nodes") or 0),
-        cpus=float(facts.get("cpus") or 0),
-        gpus=float(facts.get("gpus") or 0),
-        job=first,
-        other_jobs=max(sum(summary.jobs_by_status.values()) - 1, 0),
-        other_failed=failed_jobs - (first is not None and first.status == "FAILED"),
-        failed_jobs=failed_jobs,
-        finished=finished,
-        failed=failed,
-        other=sum(tasks.values()) - finished - failed,
-        kept=share,
-        fields=_lower(fields),
-        lines=tuple(texts.clip(line, 300) for text in (*of_jobs, *errors) for line in text.splitlines()),
-    )
 
 
-def running_row(session: Session, ray_version: str) -> Row:
-    """What the list shows of a cluster that runs and is not stored: what Kubernetes says of it."""
-    nothing = Assessment(None, (Reason("not stored yet", "It runs, and no collector of it has stored anything yet."),))
-    return Row(
-        session, "live", None, ray=ray_version, kept=nothing, fields=_lower(_names(session) | {"ray": ray_version})
-    )
+def _lines(summary: Summary) -> tuple[str, ...]:
+    texts = [*map(_job_line, summary.jobs), *_errors(summary.jobs, summary.failures)]
+    return tuple(formatting.clip(line, 300) for text in texts for line in text.splitlines())
 
 
 def _names(session: Session) -> dict[str, str]:
@@ -133,22 +186,21 @@ def _names(session: Session) -> dict[str, str]:
     return {
         "cluster": cluster.name,
         "namespace": cluster.namespace,
-        "owner": f"{KINDS.get(cluster.owner_kind, 'RayCluster')} {cluster.owner_name}",
+        "owner": f"{OWNER_KINDS.get(cluster.owner_kind, 'RayCluster')} {cluster.owner_name}",
         "session": session.name,
     }
 
 
-def _lower(fields: dict[str, str]) -> dict[str, str]:
-    return {name: texts.plain(text).casefold() for name, text in fields.items()}
+def _searchable(fields: dict[str, str]) -> dict[str, str]:
+    return {name: formatting.plain(text).casefold() for name, text in fields.items()}
 
 
-def _first_shown(job: Job) -> tuple[int, int]:
-    order = {"RUNNING": 0, "PENDING": 1, "FAILED": 2}
-    return order.get(job.status, 3), -(job.start_ms or 0)
+def _job_order(job: Job) -> tuple[int, int]:
+    return _STATUS_ORDER.get(job.status, 3), -(job.start_ms or 0)
 
 
-def _completeness(known: SessionOverview, state: State) -> Assessment:
-    if known.summary is None and not known.ledgers:
-        reason = Reason("not yet indexed", "This session was not rebuilt yet; opening it does that.")
+def _completeness(overview: SessionOverview, state: State) -> Assessment:
+    if overview.summary is None and not overview.ledgers:
+        reason = Reason("not indexed yet", "The index of this session is not built yet; opening the session builds it.")
         return Assessment(None, (reason,))
-    return assess(Evidence.from_summary(known, state))
+    return assess(Evidence.from_summary(overview, state))

@@ -1,7 +1,7 @@
-"""The fleet: one row per session, from wherever sessions are known.
+"""The list of all sessions, from the archive and, for running clusters that are not stored yet, from Kubernetes.
 
-A source yields rows: the archive, and Kubernetes for clusters that run and are not stored yet. A list is shown at once
-even if it is some seconds old: a newer one is made in the background, and what could not be read is told beside it.
+A request gets the list that exists, even if it is some seconds old, with the error of the last refresh. A newer list is
+made in the background.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from ray_history.server.live import Fleet, Running
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import OverviewCache, SessionOverview
-from ray_history.server.ui.home.rows import Row, make_row, running_row
+from ray_history.server.ui.home.rows import Row, make_row
 
 logger = logging.getLogger(__name__)
 
 _FRESH, _USABLE = 5.0, 30.0
-"""Seconds until a list is renewed in the background, and until nobody wants to see it any more."""
+"""Seconds after which a list is refreshed in the background, and after which a request waits for a new one."""
 
-_CLOCKS = 60
-"""Seconds that the clocks of Kubernetes and of a head may differ."""
+_CLOCK_SKEW = 60
+"""Seconds by which the clocks of Kubernetes and of a head may differ."""
 
 
 class Source(Protocol):
-    """Somewhere that sessions are known."""
+    """A source of sessions."""
 
     def rows(self, now: float, /) -> list[Row]:
-        """What is known at this moment; ArchiveError when it cannot be said."""
+        """The rows from what is already read; ArchiveError if the sessions cannot be listed."""
 
     def refresh(self, now: float, /) -> None:
-        """Look for more about these rows, in the background."""
+        """Read what is new about these rows. Runs in the background."""
 
 
 class ArchiveSource:
-    """The sessions of the archive: its catalog, and what is known without opening them."""
+    """The sessions of the archive, with what their ledgers and summaries say."""
 
     def __init__(
         self,
         catalog: SessionCatalog,
-        known: OverviewCache,
+        overviews: OverviewCache,
         *,
         redact: bool,
         running: Callable[[], Set[tuple[str, str, str]]] = frozenset,
     ) -> None:
-        self._catalog, self._known, self._redact, self._running = catalog, known, redact, running
-        self._made: dict[Session, tuple[SessionOverview, State, Row]] = {}
+        self._catalog, self._overviews, self._redact, self._running = catalog, overviews, redact, running
+        self._rows: dict[Session, tuple[SessionOverview, State, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
-        made: dict[Session, tuple[SessionOverview, State, Row]] = {}
+        rows: dict[Session, tuple[SessionOverview, State, Row]] = {}
         running = self._running()
         for session in self._catalog.everything().sessions:
-            known = self._known.of(session)
-            state = known.state(now, is_running=_names(session) in running)
-            before = self._made.get(session)
-            if before is not None and before[1] == state and before[0].is_same(known):
-                made[session] = before
+            overview = self._overviews.of(session)
+            state = overview.state(now, is_running=_names(session) in running)
+            last = self._rows.get(session)
+            if last is not None and last[1] == state and last[0].is_same(overview):
+                rows[session] = last
             else:
-                made[session] = known, state, make_row(session, known, state, redact=self._redact)
-        self._made = made
-        return [row for _, _, row in made.values()]
+                rows[session] = overview, state, make_row(session, overview, state, redact=self._redact)
+        self._rows = rows
+        return [row for _, _, row in rows.values()]
 
     def refresh(self, now: float) -> None:
-        self._known.refresh(self._catalog.everything().sessions, now)
+        self._overviews.refresh(self._catalog.everything().sessions, now)
 
 
 class RunningSource:
-    """Clusters that run by what Kubernetes says, and of whose session nothing is stored yet."""
+    """Running clusters whose session is not stored yet."""
 
     def __init__(self, fleet: Fleet, catalog: SessionCatalog) -> None:
         self._fleet, self._catalog = fleet, catalog
@@ -81,26 +81,26 @@ class RunningSource:
     def rows(self, _now: float) -> list[Row]:
         running = self._fleet.running
         stored: dict[tuple[str, str], list[Session]] = {}
-        for entry in self._known(running):
+        for entry in self._stored_sessions(running):
             stored.setdefault(_names(entry)[:2], []).append(entry)
         return [
-            running_row(each.session, each.cluster.ray_version or "")
-            for each in running
-            if not self._is_stored(each, stored.get((each.cluster.namespace, each.cluster.name), []))
+            Row.running(cluster.session, cluster.cluster.ray_version or "")
+            for cluster in running
+            if not self._is_stored(cluster, stored.get((cluster.cluster.namespace, cluster.cluster.name), []))
         ]
 
     def _is_stored(self, running: Running, sessions: Sequence[Session]) -> bool:
-        """By the name of its session; while nobody told that, by what began since the cluster was created."""
         name = self._fleet.session_of(running)
         if name is not None:
             return any(entry.name == name for entry in sessions)
-        return any(entry.started >= running.cluster.created - _CLOCKS for entry in sessions)
+        # The head has not reported its session: any session that started since the cluster was created counts.
+        return any(entry.started >= running.cluster.created - _CLOCK_SKEW for entry in sessions)
 
-    def _known(self, running: Sequence[Running]) -> Sequence[Session]:
+    def _stored_sessions(self, running: Sequence[Running]) -> Sequence[Session]:
         return self._catalog.everything().sessions if running else ()
 
     def refresh(self, _now: float) -> None:
-        """Kubernetes tells by itself what changes."""
+        """Kubernetes reports changes by itself."""
 
 
 def _names(session: Session) -> tuple[str, str, str]:
@@ -108,57 +108,57 @@ def _names(session: Session) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The fleet at some moment."""
+class Listing:
+    """The list at one moment."""
 
     rows: tuple[Row, ...]
     at: float
     error: str = ""
-    """Why it is not newer."""
+    """Why the last refresh failed."""
     tried: float = 0.0
-    """When a newer one was last looked for."""
+    """The time of the last refresh, successful or not."""
     complete: bool = False
-    """Whether all that is known about the rows was read."""
+    """Whether every summary and ledger behind the rows was read."""
 
-    def is_coming(self, now: float) -> bool:
-        """Whether a newer one is on its way."""
+    def is_refreshing(self, now: float) -> bool:
+        """Whether a newer list is being made."""
         return not self.error and (not self.complete or now - self.tried > _FRESH)
 
 
 class SessionList:
-    """All sources together."""
+    """The list from all sources; safe for many threads."""
 
     def __init__(self, sources: Sequence[Source], clock: Callable[[], float] = time.time) -> None:
         self._sources, self._clock = sources, clock
         self._lock = threading.Lock()
-        self._renewing = threading.Lock()
-        self._listed: Listed | None = None
+        self._refreshing = threading.Lock()
+        self._listing: Listing | None = None
 
-    def listed(self) -> Listed:
-        """The list; the first call waits for it, later ones only when it is old and nothing is wrong."""
-        listed, now = self._listed, self._clock()
-        if listed is None or (now - listed.tried > _USABLE and not listed.error):
+    def current(self) -> Listing:
+        """The list. Only the first call, and calls after a long pause, wait for a new one."""
+        listing, now = self._listing, self._clock()
+        if listing is None or (now - listing.tried > _USABLE and not listing.error):
             with self._lock:
-                if self._listed is listed:
-                    self._listed = self._renewed(complete=False)
-                listed = self._listed
-        if listed is None:
-            raise AssertionError("a list is made or the reason raised")
-        if now - listed.tried > _FRESH or not (listed.complete or listed.error):
-            self.renew()
-        return listed
+                if self._listing is listing:
+                    self._listing = self._make(complete=False)
+                listing = self._listing
+        if listing is None:
+            raise AssertionError("the list is made or an error raised")
+        if now - listing.tried > _FRESH or not (listing.complete or listing.error):
+            self.refresh()
+        return listing
 
-    def renew(self) -> None:
-        """Begin to make a newer list, unless that is under way."""
-        if self._renewing.acquire(blocking=False):
-            threading.Thread(target=self._renew, name="fleet", daemon=True).start()
+    def refresh(self) -> None:
+        """Start a refresh in the background, unless one is running."""
+        if self._refreshing.acquire(blocking=False):
+            threading.Thread(target=self._refresh, name="session-list", daemon=True).start()
 
     def close(self) -> None:
-        """Waits for a list on its way."""
-        with self._renewing:
+        """Wait for a running refresh."""
+        with self._refreshing:
             return
 
-    def _renew(self) -> None:
+    def _refresh(self) -> None:
         try:
             complete = True
             for source in self._sources:
@@ -166,19 +166,19 @@ class SessionList:
                     source.refresh(self._clock())
                 except ArchiveError as error:
                     complete = False
-                    logger.warning("the list of sessions is not complete: %s", error)
-            self._listed = self._renewed(complete=complete)
+                    logger.warning("the list of sessions is incomplete: %s", error)
+            self._listing = self._make(complete=complete)
         except ArchiveError as error:
-            logger.warning("no list of sessions: %s", error)
+            logger.warning("cannot list sessions: %s", error)
         finally:
-            self._renewing.release()
+            self._refreshing.release()
 
-    def _renewed(self, *, complete: bool) -> Listed:
-        now, before = self._clock(), self._listed
+    def _make(self, *, complete: bool) -> Listing:
+        now, last = self._clock(), self._listing
         try:
             rows = [row for source in self._sources for row in source.rows(now)]
         except ArchiveError as error:
-            if before is None:
+            if last is None:
                 raise
-            return Listed(before.rows, before.at, str(error), now)
-        return Listed(tuple(rows), now, "", now, complete)
+            return Listing(last.rows, last.at, str(error), now)
+        return Listing(tuple(rows), now, "", now, complete)

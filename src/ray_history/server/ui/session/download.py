@@ -1,8 +1,8 @@
-"""Everything of a session as one file: `_download`, a zip that is made while it is sent.
+"""A session as one zip file, `_download`, created while it is sent.
 
-Nothing is written to a disk here and little is held in memory: bytes go from the archive, or from a query, through the
-zip into the answer, and the work ends when the client leaves. Where secrets are hidden, what cannot be shown without
-them (event files, polled answers, and the tables that hold both) stays out, and the file's `README.txt` says so.
+Nothing is written to a disk and little is held in memory: bytes go from the archive or from a query through the zip
+into the response, and the work ends when the client disconnects. With redaction the file leaves out what cannot be
+redacted: event files, polled snapshots, and the tables that contain both. Its `README.txt` says so.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
 from ray_history.history.read.tables import READING_FAILED
+from ray_history.history.registry import TABLES
 from ray_history.server.completeness.status import completeness_facts
 from ray_history.server.http.responses import ApiError
-from ray_history.server.redaction import log_lines as log_secrets
+from ray_history.server.redaction import log_lines
 from ray_history.server.redaction.tables import without_secrets
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.routes import SessionRoute
@@ -36,30 +37,27 @@ from ray_history.server.sessions.routes import SessionRoute
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 4
-_TABLES = (
-    "tasks", "actors", "jobs", "nodes", "workers", "placement_groups", "runtime_envs", "cluster_events",
-)  # fmt: skip
-_WHOLE = ("rare_events", "documents")
-"""Events and polled answers as they came."""
+_RAW_TABLES = ("rare_events", "documents")
+"""Tables of events and polled snapshots as Ray sent them."""
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 
 _running = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
 def download(request: SessionRequest) -> Response:
-    """Everything as one zip: tables, logs, the account of what is kept."""
+    """The session as a zip file: tables, logs, completeness."""
     session = request.open.session
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{session.cluster.namespace}-{session.cluster.name}-{session.name}")[:180]
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "Cache-Control": "no-store"}
     if request.http.method == "HEAD":
         return Response(headers=headers, media_type="application/zip")
     if not _running.acquire(blocking=False):
-        raise ApiError(503, f"{MOST_AT_ONCE} downloads are under way already; try again when one of them is done")
-    return _Zipped(_zipped(request), headers=headers)
+        raise ApiError(503, f"{MOST_AT_ONCE} downloads are already running; try again when one of them is done")
+    return _ZipResponse(_zip(request), headers=headers)
 
 
 def download_size(request: SessionRequest) -> int:
-    """About how many bytes there are to be packed: those of the archive that go in."""
+    """The approximate size of the download before compression: the stored size of its parts."""
     files, manifest = request.open.files, request.open.opened.manifest
     total = sum(info.size for _, _, info in files.whole_logs) + sum(info.size for _, info in files.tail_bundles)
     total += sum(file.size for file in manifest.files)
@@ -68,17 +66,17 @@ def download_size(request: SessionRequest) -> int:
     return total
 
 
-_Pieces = Generator[bytes, None, None]
+_Chunks = Generator[bytes, None, None]
 
 
-class _Zipped(StreamingResponse):
-    """Its place among the downloads is free once it is sent, or once its client is gone."""
+class _ZipResponse(StreamingResponse):
+    """Frees its place among the downloads when it is sent or the client disconnects."""
 
     media_type = "application/zip"
 
-    def __init__(self, pieces: _Pieces, headers: dict[str, str]) -> None:
-        super().__init__(pieces, headers=headers)
-        self._pieces = pieces
+    def __init__(self, chunks: _Chunks, headers: dict[str, str]) -> None:
+        super().__init__(chunks, headers=headers)
+        self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -86,58 +84,58 @@ class _Zipped(StreamingResponse):
         finally:
             _running.release()
             with anyio.CancelScope(shield=True):
-                await run_in_threadpool(self._pieces.close)
+                await run_in_threadpool(self._chunks.close)
 
 
 class _Sink(RawIOBase):
-    """What was zipped and not yet sent. It cannot be wound back, so that zipfile writes sizes behind the contents."""
+    """The output of zipfile that is not sent yet. It cannot seek, so zipfile writes sizes behind the contents."""
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self._buffer: list[bytes] = []
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._held.append(bytes(data))
+        self._buffer.append(bytes(data))
         return len(data)
 
-    def taken(self) -> bytes:
-        piece = b"".join(self._held)
-        self._held.clear()
-        return piece
+    def take(self) -> bytes:
+        chunk = b"".join(self._buffer)
+        self._buffer.clear()
+        return chunk
 
 
-def _zipped(request: SessionRequest) -> _Pieces:
+def _zip(request: SessionRequest) -> _Chunks:
     sink = _Sink()
     problems: list[str] = []
     names: set[str] = set()
     with zipfile.ZipFile(sink, "w", compresslevel=1) as archive:
-        for name, pieces, packed in _members(request):
-            archive.compression = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+        for name, chunks, is_compressed in _members(request):
+            archive.compression = zipfile.ZIP_STORED if is_compressed else zipfile.ZIP_DEFLATED
             with archive.open(_unique(name, names), "w", force_zip64=True) as member:
                 try:
-                    with closing(pieces):
-                        for piece in pieces:
-                            member.write(piece)
-                            if ready := sink.taken():
+                    with closing(chunks):
+                        for chunk in chunks:
+                            member.write(chunk)
+                            if ready := sink.take():
                                 yield ready
                 except ArchiveError as error:
                     problems.append(f"{name}: {error}")
-        body = "\n".join(problems) or "Everything that this file should hold is in it."
+        body = "\n".join(problems) or "Everything was read. This download is complete."
         archive.writestr("COMPLETE.txt", body + "\n")
-    yield sink.taken()
+    yield sink.take()
 
 
-def _members(request: SessionRequest) -> Iterator[tuple[str, _Pieces, bool]]:
-    """Names, contents in pieces, and whether these are packed already."""
+def _members(request: SessionRequest) -> Iterator[tuple[str, _Chunks, bool]]:
+    """Names, contents, and whether these are compressed already."""
     yield "README.txt", _once(_readme(request).encode()), False
     yield (
         "completeness.json",
         _once(msgspec.json.format(msgspec.json.encode(shown(request, completeness_facts(request))))),
         False,
     )
-    for table in _TABLES if request.redact else (*_TABLES, *_WHOLE):
+    for table in TABLES if request.redact else (*TABLES, *_RAW_TABLES):
         yield f"tables/{table}.parquet", _parquet(request, table), True
     yield (
         "tables/facts.json",
@@ -158,31 +156,31 @@ def _members(request: SessionRequest) -> Iterator[tuple[str, _Pieces, bool]]:
         yield f"endpoints/{name}.json", _stream(store, stored.key), False
 
 
-def _once(body: bytes) -> _Pieces:
+def _once(body: bytes) -> _Chunks:
     yield body
 
 
-def _log(logs: LogFiles, file: LogFile, *, redact: bool) -> _Pieces:
+def _log(logs: LogFiles, file: LogFile, *, redact: bool) -> _Chunks:
     parts = logs.open(file).stream()
-    yield from log_secrets.without_secrets(file.name, parts) if redact else parts
+    yield from log_lines.without_secrets(file.name, parts) if redact else parts
 
 
-def _stream(store: Store, key: str) -> _Pieces:
+def _stream(store: Store, key: str) -> _Chunks:
     yield from store.stream(key)
 
 
-def _parquet(request: SessionRequest, table: str) -> _Pieces:
+def _parquet(request: SessionRequest, table: str) -> _Chunks:
     tables = request.tables
-    rows = f"from {table.removesuffix('s') if table in _WHOLE else tables.source(table)}"
+    rows = f"from {table.removesuffix('s') if table in _RAW_TABLES else tables.source(table)}"
     try:
         yield from tables.parquet(without_secrets(tables, table) if request.redact else rows)
     except READING_FAILED as error:
-        logger.error("table %s could not be written", table, exc_info=error)
-        raise ArchiveError("the table could not be written; the server's log says more") from error
+        logger.error("cannot write table %s", table, exc_info=error)
+        raise ArchiveError("cannot write the table; see the server log") from error
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """A name that unpacks below the folder it is unpacked in, and that no other file has."""
+    """A name that unpacks below the current folder and differs from all others."""
     parts = [_UNSAFE.sub("_", part)[:200] for part in name.split("/") if part not in ("", ".", "..")]
     safe = "/".join(parts) or "_"
     number = 1
@@ -198,28 +196,28 @@ def _readme(request: SessionRequest) -> str:
     parts = [
         f"Session {session.name} of cluster {session.cluster.namespace}/{session.cluster.name}",
         "",
-        "completeness.json  what collectors received and stored, node by node, and what could not be read",
+        "completeness.json  events received and stored per node, and what could not be read",
         "tables/            one Parquet file per table: tasks, actors, jobs, nodes and others",
-        "logs/              the log files of each node, as far as they were stored",
+        "logs/              the stored log files of each node",
     ]
     if request.redact:
         parts += [
             "",
-            "Secrets are hidden on this server. The tables hold <redacted> in the place of environment variables, and",
-            "of whatever is named like a secret. Left out are the event files, the polled answers of the dashboard,",
-            "and the tables rare_events and documents, since these hold whatever Ray sent. Log files are as programs",
-            "wrote them; in those that Ray itself writes about events and runtime environments secrets are hidden too.",
+            "Secrets are redacted on this server. In the tables, the values of environment variables and of names that",
+            "sound like secrets are <redacted>. The event files, the polled snapshots, and the tables rare_events and",
+            "documents are left out, because they contain what Ray sent without changes. Log files are as programs",
+            "wrote them, except for Ray's own files about events and runtime environments, which are redacted, too.",
         ]
     else:
         parts += [
             "events/            the events as Ray sent them",
-            "endpoints/         answers of the dashboard, polled while the session ran",
+            "endpoints/         snapshots of the dashboard, polled while the session ran",
             "",
-            "This server was told to show secrets: events, answers and tables hold values of environment variables.",
+            "This server shows secrets: events, snapshots and tables contain the values of environment variables.",
         ]
     parts += [
         "",
-        "COMPLETE.txt, the last file, says what could not be read. If it is missing, the download was cut off.",
+        "COMPLETE.txt, the last file, lists what could not be read. If it is missing, the download was interrupted.",
     ]
     return "\n".join(parts) + "\n"
 

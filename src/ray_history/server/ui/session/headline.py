@@ -1,16 +1,14 @@
-"""One sentence about what went wrong, put together of counts and times alone; none where they do not carry it."""
+"""One sentence about what went wrong, derived from counts and times; None where they do not support one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ray_history.server.ui.session.diagnosis import Digest
-    from ray_history.server.ui.session.failures import Group
-    from ray_history.server.ui.session.jobs import Job
+from ray_history.server import formatting
+from ray_history.server.ui.session.departures import DepartedNode
+from ray_history.server.ui.session.failures import Group
+from ray_history.server.ui.session.jobs import Job
 
 _IN_WORDS = {
     "OUT_OF_MEMORY": "tasks began to run out of memory",
@@ -23,6 +21,7 @@ _IN_WORDS = {
     "OBJECT_LOST": "objects were lost",
     "OWNER_DIED": "owners of objects died",
 }
+"""Failures that Ray decides; they are one cause for all functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What failed in one way: one function that raised, or all that Ray failed for one reason of its own."""
+    """Groups with the same cause: one function that raised, or one of Ray's own reasons."""
 
     groups: tuple[Group, ...]
     """The largest first."""
@@ -47,74 +46,97 @@ class Cause:
         return min(group.first_ns for group in self.groups)
 
     @property
+    def error(self) -> str:
+        return self.groups[0].error
+
+    @property
     def node_id(self) -> str | None:
         nodes = {group.node_id for group in self.groups}
         return nodes.pop() if len(nodes) == 1 else None
 
     @property
     def in_words(self) -> str:
-        largest = self.groups[0]
-        words = _IN_WORDS.get(largest.error)
-        if words:
+        if words := _IN_WORDS.get(self.error):
             return words
-        return f"{largest.function} {'failed with' if largest.error.isupper() else 'raised'} {largest.error}"
+        return f"{self.groups[0].function} {'failed with' if self.error.isupper() else 'raised'} {self.error}"
 
 
 def causes(groups: Sequence[Group]) -> list[Cause]:
-    """What did not come right when it was tried again, the largest first."""
-    alike: dict[tuple[str, str], list[Group]] = {}
+    """The causes of failures that did not succeed on retry, the largest first."""
+    by_cause: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.recovered < group.tasks:
-            alike.setdefault((group.error, "" if group.error in _IN_WORDS else group.function), []).append(group)
-    return sorted((Cause(tuple(found)) for found in alike.values()), key=lambda cause: (-cause.total, cause.first_ns))
+            key = (group.error, "" if group.error in _IN_WORDS else group.function)
+            by_cause.setdefault(key, []).append(group)
+    found = [Cause(tuple(groups)) for groups in by_cause.values()]
+    return sorted(found, key=lambda cause: (-cause.total, cause.first_ns))
 
 
-def headline(digest: Digest, jobs: Sequence[Job]) -> Headline | None:
-    """What happened first to what matters most: a job, else a node, else a function."""
-    failed = sorted((job for job in jobs if job.status == "FAILED" and job.end_ms), key=lambda job: job.end_ms or 0)
-    lost = [node for node in digest.nodes if not node.expected and node.end_ns]
-    if failed:
-        return _of_job(digest, failed[0], len(failed))
-    found = causes(digest.groups)
-    if lost:
-        node, *others = lost
-        title = f"Node {node.name} was lost at {clock(node.end_ns or 0)}"
-        if others:
-            title = f"{len(lost)} nodes were lost, the first, {node.name}, at {clock(node.end_ns or 0)}"
-        return Headline(title, _share(digest, found[0]) if found else node.reason)
-    if found:
-        words = found[0].in_words
-        title = words[:1].upper() + words[1:] if found[0].groups[0].error in _IN_WORDS else words
-        return Headline(f"{title} at {clock(found[0].first_ns)}", _share(digest, found[0]))
-    return None
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the headline is derived from."""
+
+    failed_attempts: int
+    groups: Sequence[Group]
+    nodes: Sequence[DepartedNode]
+    jobs: Sequence[Job]
+
+    def headline(self) -> Headline | None:
+        """The first of: a failed job, a lost node, the largest cause of failures."""
+        failed = sorted((job for job in self.jobs if job.status == "FAILED" and job.end_ms), key=_job_end_ns)
+        if failed:
+            return self._about_jobs(failed)
+        cause = next(iter(causes(self.groups)), None)
+        lost = [node for node in self.nodes if not node.expected and node.end_ns]
+        if lost:
+            return self._about_nodes(lost, cause)
+        if cause:
+            words = cause.in_words
+            title = words[:1].upper() + words[1:] if cause.error in _IN_WORDS else words
+            return Headline(f"{title} at {_clock(cause.first_ns)}", self._share(cause))
+        return None
+
+    def _about_jobs(self, failed: Sequence[Job]) -> Headline:
+        """The job that failed first, and the largest cause of failures in it before."""
+        job, end = failed[0], _job_end_ns(failed[0])
+        title = f"{job.name} failed at {_clock(end)}"
+        if len(failed) > 1:
+            title = f"{len(failed)} jobs failed; the first, {title}"
+        before = causes([group for group in self.groups if job.job_id in group.jobs and group.first_ns <= end])
+        if not before:
+            return Headline(title, job.reason or "")
+        return Headline(f"{title} after {before[0].in_words} at {_clock(before[0].first_ns)}", self._share(before[0]))
+
+    def _about_nodes(self, lost: Sequence[DepartedNode], cause: Cause | None) -> Headline:
+        node, lost_at = lost[0], _clock(lost[0].end_ns or 0)
+        title = f"Node {node.name} was lost at {lost_at}"
+        if len(lost) > 1:
+            title = f"{len(lost)} nodes were lost, the first, {node.name}, at {lost_at}"
+        return Headline(title, self._share(cause) if cause else node.reason)
+
+    def _share(self, cause: Cause) -> str:
+        """How many of the failed attempts a cause explains, and the node if it left, too."""
+        largest = cause.groups[0]
+        if len(cause.groups) > 1:
+            text = (
+                f"{cause.total:,} of {self.failed_attempts:,} failed attempts had this cause, "
+                f'in {len(cause.groups)} functions, most of them in "{largest.function}"'
+            )
+        elif self.failed_attempts == 1:
+            text = f'The only failed attempt was in "{largest.function}"'
+        else:
+            message = formatting.clip(largest.example.trace.message, 160)
+            subject = f'"{message}" in {largest.function}' if message else f'"{largest.function}"'
+            text = f"{subject} caused {cause.total:,} of {self.failed_attempts:,} failed attempts"
+        node = next((node for node in self.nodes if node.node_id == cause.node_id), None)
+        if node is None or not node.end_ns:
+            return f"{text}."
+        return f"{text} on node {node.name}, which {'left' if node.expected else 'was lost'} at {_clock(node.end_ns)}."
 
 
-def _of_job(digest: Digest, job: Job, failed: int) -> Headline:
-    """The first job that failed, and what failed most in it before it did."""
-    end = (job.end_ms or 0) * 10**6
-    title = f"{failed} jobs failed; the first, {job.name}, failed" if failed > 1 else f"{job.name} failed"
-    title += f" at {clock(end)}"
-    before = causes([group for group in digest.groups if job.job_id in group.jobs and group.first_ns <= end])
-    if not before:
-        return Headline(title, job.said or "")
-    return Headline(f"{title} after {before[0].in_words} at {clock(before[0].first_ns)}", _share(digest, before[0]))
+def _job_end_ns(job: Job) -> int:
+    return (job.end_ms or 0) * 10**6
 
 
-def _share(digest: Digest, cause: Cause) -> str:
-    function = f'"{cause.groups[0].function}"'
-    told = f"{cause.total:,} of {digest.failed_attempts:,} failed attempts "
-    if len(cause.groups) > 1:
-        told += f"ended that way, in {len(cause.groups)} functions, the largest part in {function}"
-    elif digest.failed_attempts == 1:
-        told = f"The only failed attempt was of {function}"
-    else:
-        told += f"go back to {function}"
-    node = next((node for node in digest.nodes if node.node_id == cause.node_id), None)
-    if node is None or not node.end_ns:
-        return f"{told}."
-    return f"{told} on node {node.name}, which died at {clock(node.end_ns)}."
-
-
-def clock(ns: int) -> str:
-    """The time of day, UTC."""
-    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%H:%M:%S")
+def _clock(ns: int) -> str:
+    return formatting.clock(ns / 1e9)

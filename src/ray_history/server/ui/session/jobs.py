@@ -1,27 +1,28 @@
-"""The jobs of a session, with how their tasks went."""
+"""The jobs of a session, with the results of their tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ray_history.history.read.views import View
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.tracebacks import parse_traceback
 
-_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as observed: one that was running when its cluster ended is UNKNOWN."""
+    """A job as observed; one that was running when its cluster ended is UNKNOWN."""
 
     job_id: str | None
     submission_id: str | None
     entrypoint: str
     status: str
-    said: str | None
-    """What Ray told about its end, in a line."""
+    reason: str | None
+    """Why it ended, in one line; None for jobs that succeeded or still run."""
     start_ms: int | None
     end_ms: int | None
     driver_node_id: str | None
@@ -35,13 +36,24 @@ class Job:
 
     @property
     def address(self) -> str:
-        """Its page in the dashboard."""
+        """The name of its page in the dashboard."""
         return self.job_id or self.submission_id or ""
+
+
+class _JobRow(NamedTuple):
+    job_id: str | None
+    submission_id: str | None
+    entrypoint: str
+    status: str
+    message: str | None
+    start_ms: int | None
+    end_ms: int | None
+    driver_node_id: str | None
 
 
 @cached_per_session
 def jobs_of(request: SessionRequest) -> list[Job]:
-    """The newest first, those that failed before all others."""
+    """The failed jobs first, then the others; the newest first in both."""
     view = View(request.view.at)
     tasks = {
         job: counts
@@ -58,23 +70,32 @@ def jobs_of(request: SessionRequest) -> list[Job]:
         where not is_internal
         order by status <> 'FAILED', start_ms desc nulls last, job_id desc"""
     )
-    jobs = []
-    for job_id, submission, entrypoint, status, message, start, end, node in rows:
-        over = status in _ENDED
-        known = status if over or request.open.ended_ns is None else "UNKNOWN"
-        said = _said(shown(request, message or "")) if over else f"was {status.lower()} when the cluster ended"
-        jobs.append(
-            Job(
-                job_id, submission, shown(request, entrypoint), known,
-                said if known in ("FAILED", "STOPPED", "UNKNOWN") else None,
-                start, end, node, *tasks.get(job_id, ()),
-            )
-        )  # fmt: skip
-    return jobs
+    return [_job(request, row, tasks.get(row.job_id, [])) for row in map(_JobRow._make, rows)]
 
 
-def _said(message: str) -> str:
-    """The first line, and what was raised, if the message holds the end of the driver's log."""
-    told = parse_traceback(message)
-    first = told.lines[0].partition(", last available logs")[0] if told.lines else ""
-    return f"{first}: {told.lines[told.decisive]}" if told.decisive else first
+def _job(request: SessionRequest, row: _JobRow, tasks: list[int]) -> Job:
+    is_over = row.status in _OVER
+    status = row.status if is_over or request.open.ended_ns is None else "UNKNOWN"
+    reason = None
+    if status == "UNKNOWN":
+        reason = f"was {row.status.lower()} when the cluster ended"
+    elif status in ("FAILED", "STOPPED"):
+        reason = _first_line(shown(request, row.message or ""))
+    return Job(
+        row.job_id,
+        row.submission_id,
+        shown(request, row.entrypoint),
+        status,
+        reason,
+        row.start_ms,
+        row.end_ms,
+        row.driver_node_id,
+        *tasks,
+    )
+
+
+def _first_line(message: str) -> str:
+    """The first line, with the exception if the message contains the end of the driver's log."""
+    trace = parse_traceback(message)
+    first = trace.lines[0].partition(", last available logs")[0] if trace.lines else ""
+    return f"{first}: {trace.decisive_line}" if trace.decisive else first

@@ -1,5 +1,7 @@
-"""Log files worth reading: of drivers that failed, of the workers of failed tasks, and what Ray's own processes wrote
-when something went wrong. Names are those of the listing; nothing is read."""
+"""Log files to look at first: of failed drivers, of the workers of failed tasks, and of Ray's own processes.
+
+Only names and sizes are read.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,29 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from ray_history.archive.errors import NotFound
-from ray_history.archive.log_files import LogFile
+from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.server.logs.targets import worker_file
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.ui.session.diagnosis import Digest
+from ray_history.server.ui.session.diagnosis import Diagnosis
 from ray_history.server.ui.session.jobs import Job
 
 MOST = 12
 _MOST_GROUPS = 5
+_HEAD_LOGS = (
+    ("gcs_server.err", "errors of the control plane"),
+    ("raylet.err", "errors of the head's raylet"),
+    ("gcs_server.out", "the control plane"),
+    ("monitor.log", "the autoscaler"),
+)
+_DRIVERS = {
+    "FAILED": "driver of a failed job",
+    "UNKNOWN": "driver of a job that was running at the end",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A log file, and why."""
+    """A log file, and why to look at it."""
 
     node_id: str
     name: str
@@ -29,7 +41,7 @@ class Suggestion:
 
     @property
     def as_text(self) -> str:
-        """Its address below the session's: all of it, shown by the browser."""
+        """The address of the whole file as text, below that of the session."""
         return "api/v0/logs/file?" + urlencode(
             {"node_id": self.node_id, "filename": self.name, "lines": -1, "inline": 1}
         )
@@ -39,10 +51,13 @@ class Suggestion:
         return "#/logs/viewer?" + urlencode({"nodeId": self.node_id, "fileName": self.name})
 
 
-def worth_reading(request: SessionRequest, digest: Digest, jobs: list[Job]) -> list[Suggestion]:
-    """The most telling first."""
+_Candidate = tuple[LogFile, str]
+
+
+def suggest_logs(request: SessionRequest, diagnosis: Diagnosis, jobs: list[Job]) -> list[Suggestion]:
+    """At most `MOST` files that are not empty, the most informative first."""
     found: dict[tuple[str, str], Suggestion] = {}
-    for file, why in _candidates(request, digest, jobs):
+    for file, why in _candidates(request, diagnosis, jobs):
         if file.size:
             found.setdefault((file.node, file.name), Suggestion(file.node, file.name, file.size, why))
         if len(found) == MOST:
@@ -50,35 +65,40 @@ def worth_reading(request: SessionRequest, digest: Digest, jobs: list[Job]) -> l
     return list(found.values())
 
 
-def _candidates(request: SessionRequest, digest: Digest, jobs: list[Job]) -> Iterator[tuple[LogFile, str]]:
-    """Only nodes that had a part in it are listed: a large cluster has thousands."""
-    ended_badly = [job for job in jobs if job.status in ("FAILED", "UNKNOWN")]
-    for job in ended_badly:
-        why = "driver of a job that failed" if job.status == "FAILED" else "driver of a job cut off by the end"
+def _candidates(request: SessionRequest, diagnosis: Diagnosis, jobs: list[Job]) -> Iterator[_Candidate]:
+    # A large cluster has thousands of nodes: only the log folders of those involved are listed.
+    logs = request.open.logs
+    failed = [job for job in jobs if job.status in _DRIVERS]
+    yield from _drivers(logs, failed)
+    yield from _workers(logs, diagnosis)
+    for node in diagnosis.nodes:
+        yield from _file(logs, "raylet.out", node.node_id, f"node {node.name}, until it left")
+    if diagnosis.groups or diagnosis.nodes or failed:
+        yield from _head(request)
+
+
+def _drivers(logs: LogFiles, jobs: list[Job]) -> Iterator[_Candidate]:
+    for job in jobs:
         if job.submission_id:
-            yield from _named(request, f"job-driver-{job.submission_id}.log", job.driver_node_id, why)
-    for group in digest.groups[:_MOST_GROUPS]:
-        first = group.example
+            yield from _file(logs, f"job-driver-{job.submission_id}.log", job.driver_node_id, _DRIVERS[job.status])
+
+
+def _workers(logs: LogFiles, diagnosis: Diagnosis) -> Iterator[_Candidate]:
+    for group in diagnosis.groups[:_MOST_GROUPS]:
         for suffix in ("err", "out"):
-            file = worker_file(request.open.logs, first.node_id, first.worker_id, suffix)
+            file = worker_file(logs, group.example.node_id, group.example.worker_id, suffix)
             if file:
                 yield file, f"worker of the first {group.error} in {group.function}"
-    for node in digest.nodes:
-        yield from _named(request, "raylet.out", node.node_id, f"node {node.name}, until it was gone")
-    if not (digest.groups or digest.nodes or ended_badly):
-        return
-    for name, why in (
-        ("gcs_server.err", "what the control plane complained of"),
-        ("raylet.err", "what the head's raylet complained of"),
-        ("gcs_server.out", "the control plane"),
-        ("monitor.log", "the autoscaler"),
-    ):
-        for (head,) in request.tables.rows(f"select node_id from {request.tables.source('nodes')} where is_head_node"):
-            yield from _named(request, name, head, why)
 
 
-def _named(request: SessionRequest, name: str, node: str | None, why: str) -> Iterator[tuple[LogFile, str]]:
-    logs = request.open.logs
+def _head(request: SessionRequest) -> Iterator[_Candidate]:
+    heads = request.tables.rows(f"select node_id from {request.tables.source('nodes')} where is_head_node")
+    for name, why in _HEAD_LOGS:
+        for (node,) in heads:
+            yield from _file(request.open.logs, name, node, why)
+
+
+def _file(logs: LogFiles, name: str, node: str | None, why: str) -> Iterator[_Candidate]:
     if node and node in logs.nodes():
         try:
             yield logs.find(node, name), why

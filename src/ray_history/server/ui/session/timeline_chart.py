@@ -1,34 +1,34 @@
-"""Tasks over time, and the lives of jobs and nodes: the geometry of a picture, as shares of its width.
+"""The timeline of a session: tasks over time, and the lifetimes of jobs and nodes, as shares of the width.
 
-One query counts tasks by the steps of time in which they began and ended. A bar shows the tasks that ran in its step:
-those that finished in it, those that failed in it, and those that were still running at its end.
+A bar shows the tasks of one interval: those that failed in it, those that finished in it, and those that were still
+running at its end.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import NamedTuple
 
 from ray_history.history.read.views import View
+from ray_history.server.formatting import clock, utc_datetime
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.memo import cached_per_session
-from ray_history.server.ui.session.headline import clock
+from ray_history.server.ui.charts import DAY, MINUTE, STEPS, Tick, round_step, ticks
 
 MOST_BARS = 90
 MOST_LANES = 40
+_MOST_TICKS = 8
 _SECOND = 10**9
-_STEPS = [
-    *(10**6 * ms for ms in (10, 20, 50, 100, 200, 500)),
-    *(_SECOND * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
-    *(3600 * _SECOND * h for h in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 30 * 24, 90 * 24, 365 * 24)),
-]
+_STEPS_NS = (
+    *(10**6 * milliseconds for milliseconds in (10, 20, 50, 100, 200, 500)),
+    *(_SECOND * seconds for seconds in (1, 2, 5, 10, 15, 30, *STEPS)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One step of time."""
+    """The tasks of one interval."""
 
     start_ns: int
     begin: float
@@ -44,35 +44,30 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One life: a name, and its begin, width and looks."""
+    """The lifetime of one job or node."""
 
     name: str
     title: str
     begin: float
     width: float
     look: str
-    """f-ok, f-bad, f-quiet or f-mute, as the styles call them."""
+    """The class of its style: f-ok, f-bad, f-quiet or f-mute."""
     ends_badly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """The picture."""
+    """The geometry of the chart."""
 
     start_ns: int
     end_ns: int
     step_ns: int
     bars: list[Bar]
-    most: int
-    """The height of the picture, in tasks."""
+    top: int
+    """The number of tasks at the top of the axis."""
     nodes: list[Lane]
-    nodes_seen: int
+    node_count: int
+    """The number of nodes, with those that have no lane."""
     ticks: list[Tick]
 
     @property
@@ -80,39 +75,51 @@ class TimelineChart:
         return self.end_ns - self.start_ns
 
     def share(self, ns: int) -> float:
-        """Where a moment is."""
+        """The place of a moment."""
         return min(max((ns - self.start_ns) / self.span_ns, 0.0), 1.0)
 
 
 @cached_per_session
-def strip(request: SessionRequest) -> TimelineChart | None:
-    """The picture of a session; none if nothing has a time."""
+def timeline_chart(request: SessionRequest) -> TimelineChart | None:
+    """The chart of a session; None if no event of it has a time."""
     facts = request.open.facts
     start, end = facts.get("start_ns"), request.open.ended_ns or facts.get("last_ns")
     if not start or not end:
         return None
     end = max(end, start + _SECOND)
     step = step_for(end - start)
-    bars = _bars(_counted(request, start, step), start, end, step)
-    nodes, seen = _nodes(request, start, end)
+    bars = bars_of(_count_tasks(request, start, step), start, end, step)
+    nodes = _nodes(request)
     return TimelineChart(
-        start, end, step, bars, _round_number(max(bar.total for bar in bars)), nodes, seen, _ticks(start, end)
+        start,
+        end,
+        step,
+        bars,
+        round_up(max(bar.total for bar in bars)),
+        [_node_lane(request, node, start, end) for node in _drawn(nodes)],
+        len(nodes),
+        _ticks(start, end),
     )
 
 
 def step_for(span: int) -> int:
-    """The shortest step in round numbers that needs no more than `MOST_BARS` of them."""
-    least = -(-span // MOST_BARS)
-    place = bisect_left(_STEPS, least)
-    return _STEPS[place] if place < len(_STEPS) else least
+    """The interval of the bars."""
+    return round_step(span, _STEPS_NS, MOST_BARS)
 
 
-_Counts = list[tuple[int | None, int | None, bool, int]]
+class StepCount(NamedTuple):
+    """A number of tasks that began and ended in the same intervals."""
+
+    first: int | None
+    """The interval in which they began; None if they never reached a worker."""
+    last: int | None
+    """The interval in which they ended; None if they are still running."""
+    is_failed: bool
+    tasks: int
 
 
-def _counted(request: SessionRequest, start: int, step: int) -> _Counts:
-    """Tasks by the steps of their begin and end; one without an end is still running."""
-    return request.tables.fetch(
+def _count_tasks(request: SessionRequest, start: int, step: int) -> list[StepCount]:
+    rows = request.tables.fetch(
         f"""
         select
             (coalesce(running_ns, submitted_to_worker_ns, failed_ns, finished_ns) - {start}) // {step},
@@ -124,31 +131,37 @@ def _counted(request: SessionRequest, start: int, step: int) -> _Counts:
         group by all
         """
     )
+    return [StepCount._make(row) for row in rows]
 
 
-def _bars(counts: _Counts, start: int, end: int, step: int) -> list[Bar]:
+def bars_of(counts: Sequence[StepCount], start: int, end: int, step: int) -> list[Bar]:
     number = max(1, -(-(end - start) // step))
     began, finished, failed = [0] * number, [0] * number, [0] * number
-    for first, last, is_failed, tasks in counts:
-        if first is None:
-            continue  # never came to a worker
-        began[min(max(first, 0), number - 1)] += tasks
-        if last is not None:
-            (failed if is_failed else finished)[min(max(last, first, 0), number - 1)] += tasks
-    bars, running = [], 0
-    width = step / (end - start)
+    for count in counts:
+        if count.first is None:
+            continue
+        began[min(max(count.first, 0), number - 1)] += count.tasks
+        if count.last is not None:
+            ended = failed if count.is_failed else finished
+            ended[min(max(count.last, count.first, 0), number - 1)] += count.tasks
+    bars, running, width = [], 0, step / (end - start)
     for place in range(number):
         running += began[place] - finished[place] - failed[place]
         begin = place * width
         bars.append(
             Bar(
-                start + place * step, begin, min(width, 1 - begin), failed[place], finished[place], max(running, 0),
+                start + place * step,
+                begin,
+                min(width, 1 - begin),
+                failed[place],
+                finished[place],
+                max(running, 0),
             )
-        )  # fmt: skip
+        )
     return bars
 
 
-def _round_number(most: int) -> int:
+def round_up(most: int) -> int:
     """The next number that reads well on an axis."""
     scale = 1
     while True:
@@ -158,7 +171,17 @@ def _round_number(most: int) -> int:
         scale *= 10
 
 
-def _nodes(request: SessionRequest, start: int, end: int) -> tuple[list[Lane], int]:
+class _Node(NamedTuple):
+    name: str
+    node_id: str
+    is_head: bool
+    start_ns: int | None
+    end_ns: int | None
+    is_lost: bool
+    message: str
+
+
+def _nodes(request: SessionRequest) -> list[_Node]:
     rows = request.tables.rows(
         f"""
         select coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), node_id, is_head_node, start_ns,
@@ -168,21 +191,34 @@ def _nodes(request: SessionRequest, start: int, end: int) -> tuple[list[Lane], i
         order by is_head_node desc, start_ns nulls last, node_id
         """
     )
-    drawn = rows if len(rows) <= MOST_LANES else sorted(rows, key=lambda row: (not row[2], not row[5]))[:MOST_LANES]
-    lanes = []
-    for name, node_id, is_head, began, ended, badly, message in drawn:
-        life = f"{clock(began)} to " if began else "until "
-        life += f"{clock(ended)}" if ended else "the end"
-        said = shown(request, message)
-        title = ", ".join(filter(None, (f"{name} ({node_id[:8]})", "head" if is_head else "", life, said)))
-        lanes.append(lane(name, title, began or start, ended or end, (start, end), "f-quiet", ends_badly=badly))
-    return lanes, len(rows)
+    return [_Node._make(row) for row in rows]
+
+
+def _drawn(nodes: list[_Node]) -> list[_Node]:
+    """The nodes that get a lane: if there are too many, the head and lost nodes before others."""
+    if len(nodes) <= MOST_LANES:
+        return nodes
+    return sorted(nodes, key=lambda node: (not node.is_head, not node.is_lost))[:MOST_LANES]
+
+
+def _node_lane(request: SessionRequest, node: _Node, start: int, end: int) -> Lane:
+    lifetime = f"{clock(node.start_ns / 1e9)} to " if node.start_ns else "until "
+    lifetime += clock(node.end_ns / 1e9) if node.end_ns else "the end"
+    parts = (
+        f"{node.name} ({node.node_id[:8]})",
+        "head" if node.is_head else "",
+        lifetime,
+        shown(request, node.message),
+    )
+    title = ", ".join(filter(None, parts))
+    whole = start, end
+    return lane(node.name, title, node.start_ns or start, node.end_ns or end, whole, "f-quiet", ends_badly=node.is_lost)
 
 
 def lane(
-    name: str, title: str, began: int, ended: int, whole: Sequence[int], look: str, *, ends_badly: bool = False
+    name: str, title: str, began: int, ended: int, whole: tuple[int, int], look: str, *, ends_badly: bool = False
 ) -> Lane:
-    """A life between the begin and the end of the whole; never too short to be seen."""
+    """A lifetime within that of the session, never too short to be visible."""
     start, end = whole
     span = end - start
     begin = min(max((began - start) / span, 0.0), 0.995)
@@ -191,24 +227,7 @@ def lane(
 
 
 def _ticks(start: int, end: int) -> list[Tick]:
-    """Five to eight round times of day."""
-    span = end - start
-    step = next((step for step in _STEPS if span / step <= 8), span)
-    first = -(-start // step) * step
-    seconds = step < 60 * _SECOND
-    return [
-        Tick((ns - start) / span, _tick_text(ns, step, seconds=seconds))
-        for ns in range(first, end, step)
-        if (ns - start) / span < 0.78  # on a phone its text is a fifth of the picture
-    ]
-
-
-def _tick_text(ns: int, step: int, *, seconds: bool) -> str:
-    if step >= 24 * 3600 * _SECOND:
-        return day(ns)
-    return clock(ns) if seconds else clock(ns)[:5]
-
-
-def day(ns: int) -> str:
-    moment = datetime.fromtimestamp(ns / 1e9, UTC)
-    return f"{moment:%b} {moment.day}"
+    step = round_step(end - start, _STEPS_NS, _MOST_TICKS)
+    form = "%b %-d" if step >= DAY * _SECOND else "%H:%M" if step >= MINUTE * _SECOND else "%H:%M:%S"
+    # On a phone the text of a tick is a fifth of the width.
+    return ticks(start, end, step, lambda ns: utc_datetime(ns / 1e9).strftime(form), room=0.78)

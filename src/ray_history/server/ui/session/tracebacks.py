@@ -1,7 +1,8 @@
-"""Error texts as Ray keeps them: what was raised, which line says so, and whose failure it was in the first place.
+"""Error texts from Ray: the exception that was raised, the line that names it, and the task in which it occurred first.
 
-A text is what a worker printed (`ray::f() (pid=1, ip=…)`, frames, `ValueError: x`), or Ray's own words about a process
-that died. Errors that passed through several tasks hold the marks `ray::…()` of all of them, the origin last.
+A text is the output of a worker (`ray::f() (pid=1, ip=…)`, frames, `ValueError: x`), or Ray's own message about a
+process that died. An error that passed through several tasks contains the marks `ray::…()` of all of them, the origin
+last.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ray_history.server import formatting as texts
+from ray_history.server import formatting
 
 MARK = r"ray::([^\n]*?)\(\)[^\n(]{0,9}\(pid="
-"""The name of a task in its trace; a colour may stand behind it."""
+"""The name of a task in its traceback; a colour code may follow it."""
 RAISED = r"(?:\n[ \t][^\n]*|\(pid=[^\n]*)\n+([A-Za-z_][A-Za-z_0-9.]*)(?:\([A-Za-z_0-9]*\))?(?::|\n|$)"
-"""An exception's name: at the begin of a line, after the indented lines of a traceback or after a mark."""
+"""The name of an exception: at the beginning of a line, after the indented lines of a traceback or after a mark."""
 NOT_COMPUTED = "input arguments for this task could not be computed"
 
 _NAME = re.compile(r"([A-Za-z_][\w.]*)(?:\(\w*\))?(?::|$)")
@@ -24,41 +25,46 @@ _LONGEST_LINE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """An error text to be shown."""
+class Traceback:
+    """An error text, ready to be shown."""
 
     lines: list[str]
     decisive: int
-    """Which line says what happened."""
+    """The index of the line that says what happened."""
     lines_before: int = 0
-    """Lines that were left out at the begin."""
+    """The number of lines left out at the beginning."""
+
+    @property
+    def decisive_line(self) -> str:
+        return self.lines[self.decisive] if self.lines else ""
 
     @property
     def message(self) -> str:
-        """What the decisive line says, without the name of the exception."""
-        line = self.lines[self.decisive] if self.lines else ""
+        """The decisive line without the name of the exception."""
+        line = self.decisive_line
         name = _NAME.match(line)
         return (line[name.end() :].strip() or line) if name and name[0].endswith(":") else line
 
 
-def parse_traceback(text: str) -> Trace:
-    """The text without colours, and its decisive line; of a very long one the end."""
-    lines = [line[:_LONGEST_LINE] for line in texts.plain(text).strip("\n").split("\n")]
-    left_out = max(0, len(lines) - _MOST_LINES)
-    lines = lines[left_out:]
-    return Trace(lines, _decisive(lines), left_out)
+def parse_traceback(text: str) -> Traceback:
+    """Remove colours from an error text, keep the end of a very long one, and find its decisive line."""
+    lines = [line[:_LONGEST_LINE] for line in formatting.plain(text).strip("\n").split("\n")]
+    lines_before = max(0, len(lines) - _MOST_LINES)
+    lines = lines[lines_before:]
+    return Traceback(lines, _decisive(lines), lines_before)
 
 
 def _decisive(lines: list[str]) -> int:
-    told = None
-    after = False
+    """The last exception that follows a traceback or a mark; without any, the first line with content."""
+    found = None
+    after_frames = False
     for number, line in enumerate(lines):
-        if after and line and not line[0].isspace():
+        if after_frames and line and not line[0].isspace():
             if _NAME.match(line):
-                told = number
-            after = False
+                found = number
+            after_frames = False
         if line.startswith((" ", "\t")) or "(pid=" in line:
-            after = True
-    if told is not None:
-        return told
+            after_frames = True
+    if found is not None:
+        return found
     return next((number for number, line in enumerate(lines) if not _OPENING.match(line)), 0)

@@ -1,12 +1,12 @@
-// The history bar. It runs before the dashboard does, so that all that the dashboard asks is asked of one moment: the
-// `at` of the page's own address, which is kept in links that are handed on.
+// The bar above the dashboard of a stored session. It runs before the dashboard does, so that every request of the
+// dashboard carries the moment (`at`) of the page's own address. Shared links keep the moment.
 (() => {
   const here = new URL(location.href), at = here.searchParams.get('at');
   const session = new URL('.', here).pathname;
 
-  // What is asked for: at the moment that is shown; and for the page of logs all nodes that left some, since by itself
-  // it lists none but those that were alive.
-  const meant = address => {
+  // Adds `at` to requests below the session. On the Logs page it also asks for every node that left logs: by itself the
+  // dashboard lists only nodes that are alive.
+  const rewritten = address => {
     let url;
     try { url = new URL(address, document.baseURI); } catch { return address; }
     const name = url.pathname.startsWith(session) ? url.pathname.slice(session.length) : '';
@@ -16,20 +16,27 @@
     return url.href;
   };
 
-  const ask = window.fetch, open = XMLHttpRequest.prototype.open;
-  window.fetch = (what, how) => ask(what instanceof Request ? new Request(meant(what.url), what) : meant(String(what)), how);
-  XMLHttpRequest.prototype.open = function (method, address, ...rest) { return open.call(this, method, meant(String(address)), ...rest); };
+  const { fetch } = window, { open } = XMLHttpRequest.prototype;
+  window.fetch = (resource, options) => {
+    const isRequest = resource instanceof Request;
+    return fetch(isRequest ? new Request(rewritten(resource.url), resource) : rewritten(String(resource)), options);
+  };
+  XMLHttpRequest.prototype.open = function (method, address, ...rest) {
+    return open.call(this, method, rewritten(String(address)), ...rest);
+  };
   if (at) addEventListener('click', event => {
     const link = event.target.closest?.('a[href]');
-    if (link && !link.closest('.hbar')) { const there = meant(link.href); if (there !== link.href) link.href = there; }
+    if (!link || link.closest('.hbar')) return;
+    const address = rewritten(link.href);
+    if (address !== link.href) link.href = address;
   }, true);
 
-  // What was running at the moment that is shown ran until then, not until today: the dashboard's clock starts there.
+  // The dashboard computes durations of running tasks with its clock, so the clock starts at the moment that is shown.
   const shown = Number(document.currentScript.dataset.now), RealDate = Date;
   if (shown) {
-    const behind = RealDate.now() - shown, now = () => RealDate.now() - behind;
+    const offset = RealDate.now() - shown, now = () => RealDate.now() - offset;
     window.Date = class extends RealDate {
-      constructor(...told) { if (told.length) super(...told); else super(now()); }
+      constructor(...parts) { if (parts.length) super(...parts); else super(now()); }
       static now() { return now(); }
     };
   }
@@ -40,30 +47,42 @@
     const bar = document.querySelector('.hbar'), scrub = bar?.querySelector('[data-scrub]');
     if (!bar) return;
     if (scrub) {
-      const slider = scrub.querySelector('input'), shown = scrub.querySelector('output');
+      const slider = scrub.querySelector('input'), output = scrub.querySelector('output');
       const iso = () => new Date(+slider.value).toISOString();
-      const tell = () => { shown.value = iso().slice(11, 19); slider.setAttribute('aria-valuetext', shown.value + ' UTC'); };
-      slider.addEventListener('input', tell);
+      const update = () => {
+        output.value = iso().slice(11, 19);
+        slider.setAttribute('aria-valuetext', output.value + ' UTC');
+      };
+      slider.addEventListener('input', update);
       slider.addEventListener('change', () => go(query => query.set('at', iso())));
-      if (at) tell();
-      scrub.querySelector('[data-end]')?.addEventListener('click', event => { event.preventDefault(); go(query => query.delete('at')); });
+      if (at) update();
+      scrub.querySelector('[data-end]')?.addEventListener('click', event => {
+        event.preventDefault();
+        go(query => query.delete('at'));
+      });
     }
-    const said = bar.querySelector('[data-said]');
+    const label = bar.querySelector('[data-label]');
     bar.querySelector('[data-share]').addEventListener('click', async () => {
-      try { await navigator.clipboard.writeText(location.href); said.textContent = 'Copied'; } catch { said.textContent = 'Copy the address'; }
-      setTimeout(() => { said.textContent = 'Share'; }, 1500);
+      try {
+        await navigator.clipboard.writeText(location.href);
+        label.textContent = 'Copied';
+      } catch {
+        label.textContent = 'Copy the address';
+      }
+      setTimeout(() => { label.textContent = 'Share'; }, 1500);
     });
     const note = document.querySelector('[data-metrics]');
-    const turn = () => {
+    const update = () => {
       note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
-      // The dashboard asks people to set up Grafana, which brings nothing back: marked here, said otherwise by hbar.css.
-      document.querySelectorAll('.MuiAlert-root:not([data-hb-not-kept])').forEach(alert => {
-        if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-not-kept', '');
+      // Setting up Grafana now would not bring back past metrics: hbar.css replaces the text of marked alerts.
+      document.querySelectorAll('.MuiAlert-root:not([data-hb-no-metrics])').forEach(alert => {
+        if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-no-metrics', '');
       });
     };
-    addEventListener('hashchange', turn);
-    addEventListener('popstate', turn);
-    new MutationObserver(turn).observe(document.getElementById('root') ?? document.body, { childList: true, subtree: true });
-    turn();
+    addEventListener('hashchange', update);
+    addEventListener('popstate', update);
+    const root = document.getElementById('root') ?? document.body;
+    new MutationObserver(update).observe(root, { childList: true, subtree: true });
+    update();
   });
 })();

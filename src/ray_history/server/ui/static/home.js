@@ -1,24 +1,25 @@
-// The list of sessions: searched as one types, filtered and paged without loading the whole page again.
-// The server renders the same address either way; only <main> is replaced, and the address bar follows.
+// The list of sessions: updates while you type, filters and pages without loading the whole page again.
+// The server renders the same page with or without this script, which replaces only <main> and the address.
 'use strict';
 {
-  let running, typing, told = 0;
+  let running, typing, requests = 0;
   const fleet = () => $('[data-fleet]');
 
   const show = async (url, { push = false, top = false, quiet = false } = {}) => {
     running?.abort(); running = new AbortController();
-    const mine = ++told;
+    const request = ++requests;
     let text;
     try {
-      const answer = await fetch(url, { signal: running.signal, headers: { Accept: 'text/html' }, credentials: 'same-origin' });
-      if (!answer.ok || !answer.headers.get('content-type')?.startsWith('text/html')) throw new Error(answer.status);
+      const options = { signal: running.signal, headers: { Accept: 'text/html' }, credentials: 'same-origin' };
+      const answer = await fetch(url, options), type = answer.headers.get('content-type');
+      if (!answer.ok || !type?.startsWith('text/html')) throw new Error(answer.status);
       text = await answer.text();
     } catch (error) {
       if (error.name === 'AbortError') return;
       if (quiet) return again();
-      location.assign(url); return;                // the server's own page says what is wrong
+      location.assign(url); return;                // shows the server's error page
     }
-    if (mine !== told) return;
+    if (request !== requests) return;      // a newer request is under way
     const fresh = new DOMParser().parseFromString(text, 'text/html'), next = $('[data-fleet]', fresh);
     if (!next) { location.assign(url); return; }
     const at = document.activeElement, key = at && fleet().contains(at) ? at.getAttribute('href') : null;
@@ -27,48 +28,56 @@
     if (quiet) $$('details.menu', fleet()).forEach((d, i) => d.open = !!open[i]);
     if (key) $$('a', fleet()).find(a => a.getAttribute('href') === key)?.focus({ preventScroll: true });
     document.title = fresh.title;
-    const field = $('#q'), theirs = $('#q', fresh);
+    const field = $('#q'), freshField = $('#q', fresh);
     $$('[data-search] input[type=hidden]').forEach(i => i.remove());
     $$('[data-search] input[type=hidden]', fresh).forEach(i => field.form.append(document.adoptNode(i)));
-    if (document.activeElement !== field) field.value = theirs.value;
+    if (document.activeElement !== field) field.value = freshField.value;
     if (push) history.pushState(null, '', url); else if (!quiet) history.replaceState(null, '', url);
     if (top) scrollTo(0, 0);
-    if (!quiet) say(fleet().dataset.told);
+    if (!quiet) say(fleet().dataset.announce);
     again();
   };
 
-  // While there is more to come the list renews itself, unless somebody is about to use it.
+  // Refreshes the list every `data-again` seconds, unless a menu is open or the tab is hidden.
   let timer;
   const again = () => {
     clearTimeout(timer);
     const seconds = +fleet()?.dataset.again;
-    if (seconds) timer = setTimeout(() => document.hidden || $('details.menu[open]') ? again() : show(location.href, { quiet: true }), seconds * 1000);
+    if (!seconds) return;
+    timer = setTimeout(() => {
+      const isBusy = document.hidden || $('details.menu[open]');
+      isBusy ? again() : show(location.href, { quiet: true });
+    }, seconds * 1000);
   };
   again();
 
-  const asked = form => {
+  const address = form => {
     const pairs = [...new FormData(form)].filter(([, value]) => value !== '');
     return location.pathname + '?' + new URLSearchParams(pairs);
   };
   if (fleet()) {
     $('#q').addEventListener('input', ev => {
       clearTimeout(typing);
-      typing = setTimeout(() => show(asked(ev.target.form), { push: !new URLSearchParams(location.search).has('q') }), 120);
+      typing = setTimeout(() => show(address(ev.target.form), { push: !new URLSearchParams(location.search).has('q') }), 120);
     });
     addEventListener('submit', ev => {
       if (!ev.target.matches('[data-search], [data-filters]')) return;
-      ev.preventDefault(); clearTimeout(typing); show(asked(ev.target), { push: true });
+      ev.preventDefault(); clearTimeout(typing); show(address(ev.target), { push: true });
     });
     addEventListener('click', ev => {
       const link = ev.target.closest?.('a[href^="?"]');
-      if (!link || !fleet().contains(link) || ev.defaultPrevented || ev.button || ev.ctrlKey || ev.metaKey || ev.shiftKey) return;
+      const isPlain = !ev.defaultPrevented && !ev.button && !ev.ctrlKey && !ev.metaKey && !ev.shiftKey;
+      if (!link || !fleet().contains(link) || !isPlain) return;
       ev.preventDefault();
       show(location.pathname + link.getAttribute('href'), { push: true, top: link.matches('[rel]') });
     });
-    addEventListener('popstate', () => { show(location.href, {}); $('#q').value = new URLSearchParams(location.search).get('q') || ''; });
+    addEventListener('popstate', () => {
+      show(location.href, {});
+      $('#q').value = new URLSearchParams(location.search).get('q') || '';
+    });
   }
 
-  // Drag over the picture to pick a range; a plain click follows the bar's own link.
+  // Drag over the chart to select a time range; a click follows the link of the bar.
   let from = null, box = null, moved = false;
   const place = (svg, x) => {
     const [, , count] = svg.dataset.brush.split(',').map(Number), r = svg.getBoundingClientRect();
@@ -86,7 +95,9 @@
     moved = true;
     box ||= from.svg.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'rect'));
     const lo = Math.floor(Math.min(from.at, to)), hi = Math.ceil(Math.max(from.at, to));
-    for (const [k, v] of Object.entries({ class: 'f-sel', x: lo / count * 100 + '%', width: (hi - lo) / count * 100 + '%', height: from.svg.getAttribute('height') - 18 })) box.setAttribute(k, v);
+    const height = from.svg.getAttribute('height') - 18;
+    const attributes = { class: 'f-sel', x: lo / count * 100 + '%', width: (hi - lo) / count * 100 + '%', height };
+    for (const [name, value] of Object.entries(attributes)) box.setAttribute(name, value);
     from.lo = lo; from.hi = hi;
   });
   addEventListener('pointerup', () => {

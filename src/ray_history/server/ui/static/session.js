@@ -1,6 +1,6 @@
-// The pages about one session. Each block only adds comfort.
+// The session page. It works without this script.
 {
-  // Timeline: one hairline through all tracks; a click opens the dashboard at that moment.
+  // Timeline: a hairline through all tracks; a click opens the dashboard at that moment.
   const time = ms => new Date(ms).toISOString();
   document.querySelectorAll('[data-tracks]').forEach(tracks => {
     const [from, to, dashboard] = tracks.dataset.tracks.split(',');

@@ -12,7 +12,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
-from ray_history.server.ui.bars.history_bar import with_bar
+from ray_history.server.ui.bars import with_bar
 from tests.server.serving import Served, served
 from tests.server.ui.markup import parsed
 from tests.server.ui.written_sessions import SESSION, end_long_ago, ran, write_session
@@ -80,7 +80,7 @@ def test_the_slider_stands_at_the_moment_of_the_address(server: Served) -> None:
     assert int(slider.attributes["min"]) < 1794776220000 < int(slider.attributes["max"])
     assert bar.one("output").text == "20:57:00"
     assert page.all("script")[0].attributes["data-now"] == "1794776220000"
-    assert parsed(server.get(f"{S}/", BROWSER).body).one("output").text == "at its end"
+    assert parsed(server.get(f"{S}/", BROWSER).body).one("output").text == "End"
 
 
 def test_a_moment_that_is_none_is_refused(server: Served) -> None:

@@ -141,11 +141,11 @@ def test_paging_goes_through_running_and_stored_ones_without_loss(tmp_path: Path
 
 def test_without_permission_the_home_page_says_what_is_missing(here: Place) -> None:
     until(lambda: here.kube.watching == 1)
-    assert "Not all running clusters" not in home(here.server).text
+    assert "Some running clusters" not in home(here.server).text
     here.kube.rules.clear()
     here.kube.end_watches()
     page = eventually(lambda: home(here.server), lambda page: "may not be listed" in page.text)
-    assert page.one("section", "note").one("h2").text == "Not all running clusters are shown"
+    assert page.one("section", "note").one("h2").text == "Some running clusters are not shown"
 
 
 def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> Non
         here.kube.rules.clear()
         here.kube.end_watches()
         page = eventually(ann, lambda page: page.all("section", "note"))
-        assert "the server's log says why" in page.one("section", "note").text
+        assert "the log of the server has the reason" in page.one("section", "note").text
         assert "team" not in page.text
 
 
@@ -190,7 +190,7 @@ def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_
     for word in ("demo", "default", "RayJob nightly", "Ray 2.60.0", "Not stored yet"):
         assert word in bar.text
     assert [link.attributes["href"] for link in bar.all("a")] == ["/select_cluster"]
-    assert "hidden" in parsed(body).one("p", "hb-told").attributes
+    assert "hidden" in parsed(body).one("p", "hb-alert").attributes
 
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
     page = eventually(
@@ -202,7 +202,7 @@ def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_
         f"/s/default/demo/{STORED}/_session",
         f"/s/default/demo/{STORED}/",
     ]
-    ours = [*page.one("header", "hb-live").walk(), *page.one("p", "hb-told").walk()]
+    ours = [*page.one("header", "hb-live").walk(), *page.one("p", "hb-alert").walk()]
     assert [e for e in ours if "style" in e.attributes or e.tag in ("script", "style")] == []
     scripts = [e.attributes["src"] for e in page.all("script")]
     assert scripts[0].startswith("/_pages/live.")
@@ -239,8 +239,8 @@ def test_what_is_shown_from_the_archive_instead_says_why_beneath_the_history_bar
         page = parsed(here.server.get(f"{LIVE}/", BROWSER).body)
         assert not page.all("header", "hb-live")
         assert page.one("header", "hbar")
-        note = page.one("p", "hb-told")
+        note = page.one("p", "hb-alert")
         assert "hidden" not in note.attributes
         assert f"shown from the archive, session {STORED}: its head cannot be reached" in note.text
         by_name = parsed(here.server.get(f"/s/default/demo/{STORED}/", BROWSER).body)
-        assert not by_name.all("p", "hb-told")
+        assert not by_name.all("p", "hb-alert")

@@ -1,1 +1,0 @@
-"""The bars above Ray's own pages."""
