@@ -156,7 +156,7 @@ def test_other_sites_cannot_sign_anybody_in_or_out(server: Asking) -> None:
 
 def test_signing_out_takes_the_cookie_back(server: Asking) -> None:
     page = server.get("/login", {**BROWSER, **signed_in(server)})
-    assert parsed(page.content).one("p", "dim").text == "You are ada ."
+    assert parsed(page.content).one("p", "dim").text == "You are signed in as ada ."
     assert 'action="/logout"' in page.text
     answer = server.post("/logout")
     assert answer.status_code == 303

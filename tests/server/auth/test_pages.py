@@ -112,7 +112,7 @@ def test_the_page_about_a_hidden_session_is_that_of_a_missing_one(
     headers = {**BROWSER, **bearer(ADA)}
     hidden, missing = server.get(path + rest, headers), poor.get(path + rest, headers)
     assert hidden.status_code == 404
-    store = re.compile(r'<span class="meta hide clip" title="Where the archive is">.*?</span>')
+    store = re.compile(r'<span class="meta hide clip" title="Archive">.*?</span>')
     assert re.sub(store, "", told(hidden)[2]) == re.sub(store, "", told(missing)[2])
     assert told(hidden)[:2] == told(missing)[:2]
     assert "<h1>No such session</h1>" in hidden.text
@@ -159,8 +159,8 @@ def test_waiting_and_a_silent_api_server_are_pages_that_name_nothing(
     mode = ByKubernetes(kubernetes, Peers(), parse_access("get rayclusters.ray.io"))
     with asking(tmp_path, mode, store) as server:
         with api.down():
-            page = silent(server.get("/", {**BROWSER, **bearer("ada-token")}), 503, "Not possible at the moment", store)
-            assert "Kubernetes API server cannot be asked" in page.one("p", "said").text
+            page = silent(server.get("/", {**BROWSER, **bearer("ada-token")}), 503, "Temporarily unavailable", store)
+            assert "Kubernetes API server cannot be asked" in page.one("p", "wrap-anywhere").text
             assert server.get("/", bearer("ada-token")).json()["result"] is False
             form = parsed(server.post("/login", BROWSER, token="ada-token").content)
             assert form.one("section", "note").one("h2").text == "Nobody can sign in at the moment"

@@ -246,6 +246,6 @@ def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() ->
     clock[0] += 10
     listed = fleet.current()
     assert listed.rows == ()
-    assert listed.is_coming(clock[0])
+    assert listed.is_refreshing(clock[0])
     until(lambda: fleet.current().rows == (one,))
     fleet.close()

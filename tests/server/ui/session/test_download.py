@@ -126,7 +126,7 @@ def test_secrets_stay_out_and_the_readme_says_what_does(tmp_path: Path) -> None:
     (told,) = [row for row in rows(archive, "tasks", tmp_path) if row["task_id"] == task_id(1)]
     assert told["runtime_env"] == '{"env_vars":{"TOKEN":"<redacted>"}}'
     assert [row["entrypoint"] for row in rows(archive, "jobs", tmp_path)] == ["DB_PASSWORD=<redacted> python x.py"]
-    assert b"Secrets are hidden on this server" in archive.read("README.txt")
+    assert b"Secrets are redacted on this server" in archive.read("README.txt")
 
 
 def test_a_server_that_shows_secrets_gives_events_and_answers_too(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_server_that_shows_secrets_gives_events_and_answers_too(tmp_path: Path
     assert msgspec.json.decode(archive.read("endpoints/restful__api__custom.json")) == {"api_key": SECRET}
     assert {"tables/rare_events.parquet", "tables/documents.parquet"} <= set(names)
     assert rows(archive, "rare_events", tmp_path)
-    assert b"told to show secrets" in archive.read("README.txt")
+    assert b"This server shows secrets" in archive.read("README.txt")
 
 
 def test_names_in_the_zip_stay_below_its_folder_and_apart() -> None:
