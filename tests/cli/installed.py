@@ -9,6 +9,7 @@ from pathlib import Path
 COMMAND = str(Path(sys.executable).with_name("ray-history"))
 
 
-def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, text: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     clean = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **env}
-    return subprocess.run([COMMAND, *arguments], env=clean, capture_output=True, text=True, timeout=60, check=False)
+    command = [COMMAND, *arguments]
+    return subprocess.run(command, env=clean, input=text, capture_output=True, text=True, timeout=60, check=False)

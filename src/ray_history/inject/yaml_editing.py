@@ -1,7 +1,7 @@
-"""Changes in a YAML document that leave its comments where they were.
+"""Changes to a YAML document that preserve the position of its comments.
 
-The parser hangs a comment on the value before it. What stands behind the last line of a block is mostly a heading of
-what follows; so whatever is added at the end of a block goes before those comments.
+The parser attaches a comment to the value before it. Comments after the last line of a block usually belong to the
+following block, so that additions at the end of a block are placed before them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Block = CommentedMap | CommentedSeq
 _INDENTED_LIST = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*\1  - ", re.MULTILINE)
 
 
-def parser(text: str) -> YAML:
-    """A parser that writes lists as far to the right as this text does, and keeps quotes and long lines."""
+def make_parser(text: str) -> YAML:
+    """A parser that keeps the list indentation of this text, its quotes and its long lines."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1 << 20
@@ -33,20 +33,20 @@ def parser(text: str) -> YAML:
     return yaml
 
 
-def written(yaml: YAML, document: Any) -> str:
+def dump(yaml: YAML, document: Any) -> str:
     text = io.StringIO()
     yaml.dump(document, text)
     return text.getvalue()
 
 
 def quoted(text: str) -> str:
-    """Text in quotes: Kubernetes reads YAML 1.1, where a bare `on` or `no` is no text."""
+    """Text in quotes: Kubernetes reads YAML 1.1, where an unquoted `on` or `no` is a boolean."""
     in_quotes: str = DoubleQuotedScalarString(text)
     return in_quotes
 
 
 def set_key(block: CommentedMap, key: str, value: Any) -> None:
-    """Give the key this value; nothing happens if it has it."""
+    """Set the key, unless it already has this value."""
     if key in block and block[key] == value:
         return
     heading = _take_heading(block)
@@ -62,22 +62,22 @@ def remove_key(block: CommentedMap, key: str) -> None:
 
 
 @contextmanager
-def growing(block: CommentedMap, key: str) -> Iterator[CommentedSeq]:
-    """The list under this key, made if there is none, for entries to be added to it."""
-    grows = block[key] if block.get(key) else block
-    heading = _take_heading(grows)
+def list_to_extend(block: CommentedMap, key: str) -> Iterator[CommentedSeq]:
+    """The list under this key, created if missing; entries can be appended inside the block."""
+    extended = block[key] if block.get(key) else block
+    heading = _take_heading(extended)
     if not block.get(key):
         block[key] = CommentedSeq()
     yield block[key]
-    _put_heading(grows, heading)
+    _put_heading(extended, heading)
 
 
 def append(entries: CommentedSeq, value: Any) -> None:
     entries.append(_parsed(value))
 
 
-def named(entries: CommentedSeq, name: str) -> CommentedMap:
-    """The entry of that name, appended if there is none."""
+def entry_named(entries: CommentedSeq, name: str) -> CommentedMap:
+    """The entry with this name, appended if missing."""
     for entry in entries:
         if entry.get("name") == name:
             return entry  # type: ignore[no-any-return]
@@ -86,7 +86,7 @@ def named(entries: CommentedSeq, name: str) -> CommentedMap:
 
 
 def _parsed(value: Any) -> Any:
-    """The value as the parser would have made it."""
+    """The value as the parser would represent it."""
     if isinstance(value, dict):
         return CommentedMap({key: _parsed(inner) for key, inner in value.items()})
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _last_leaf(block: Block) -> tuple[Block, Any, int] | None:
-    """The block that ends this block, the key of its last value, and where comments behind that value hang."""
+    """The innermost last block, the key of its last value, and the slot of comments after that value."""
     while block:
         key = next(reversed(block)) if isinstance(block, CommentedMap) else len(block) - 1
         value = block[key]
@@ -106,7 +106,7 @@ def _last_leaf(block: Block) -> tuple[Block, Any, int] | None:
 
 
 def _take_heading(block: Block) -> str:
-    """The lines of comment behind the block's last line, taken away; a comment on the line itself stays."""
+    """Remove and return the comment lines after the last line of the block; a comment on that line stays."""
     leaf = _last_leaf(block)
     if leaf is None:
         return ""
