@@ -5,7 +5,7 @@ from __future__ import annotations
 from ray_history.server.api import (
     actors,
     cluster_status,
-    data_and_train,
+    data,
     events,
     jobs,
     listing,
@@ -14,6 +14,7 @@ from ray_history.server.api import (
     serve,
     summaries,
     timeline,
+    train,
 )
 from ray_history.server.completeness import status
 from ray_history.server.logs import browse
@@ -32,7 +33,8 @@ ROUTES: tuple[SessionRoute, ...] = (
     *jobs.routes,
     *events.routes,
     *cluster_status.routes,
-    *data_and_train.routes,
+    *data.routes,
+    *train.routes,
     *serve.routes,
     *misc.routes,
     *status.routes,

@@ -22,7 +22,7 @@ from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.api import actors, cluster_status, data_and_train, events, jobs, misc, nodes, serve
+from ray_history.server.api import actors, cluster_status, data, events, jobs, misc, nodes, serve, train
 from ray_history.server.app import AppConfig
 from ray_history.server.redaction.rules import HIDDEN, is_secret, redacted
 from tests.server.serving import Answer, Served, served
@@ -36,7 +36,7 @@ DEAD_ACTOR = "2b9c3fc99d07c52063bfa5d504000000"
 SECRET = "hunter2-never-shown"
 OLD = 1_700_000_000
 
-MODULES = (actors, cluster_status, data_and_train, events, jobs, misc, nodes, serve)
+MODULES = (actors, cluster_status, data, events, jobs, misc, nodes, serve, train)
 NOT_HERE = ("/api/grafana_health", "/api/prometheus_health")
 """Ray answers 500 when there is no Grafana; its frontend looks at `result` alone."""
 

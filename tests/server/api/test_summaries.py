@@ -16,7 +16,7 @@ from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.tables import Tables
 from ray_history.server.api import summaries
-from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
+from ray_history.server.api.lineage import Attempt, Node, build_tree, count_attempts, tree_json
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -256,91 +256,95 @@ def outline(nodes: list[Node]) -> list[Any]:
 
 
 def test_no_tasks_are_an_empty_tree() -> None:
-    assert "".join(written(grow([]))) == "[]"
+    assert "".join(tree_json(build_tree([]))) == "[]"
 
 
 def test_siblings_of_one_name_are_a_group_and_others_are_not() -> None:
-    top = grow([task("a", at=5), task("b", at=3), task("c", name="other", at=4)])
+    top = build_tree([task("a", at=5), task("b", at=3), task("c", name="other", at=4)])
     assert outline(top) == [["work", "b", "a"], "c"]
     assert (top[0].type, top[0].timestamp, top[0].counts) == ("GROUP", 3, {"FINISHED": 2})
 
 
 def test_a_task_counts_what_is_below_it_and_is_as_old_as_the_oldest() -> None:
-    (top,) = grow([task("a", at=9), task("b", "a", name="x", at=7), task("c", "b", name="y", state="FAILED", at=8)])
+    (top,) = build_tree(
+        [task("a", at=9), task("b", "a", name="x", at=7), task("c", "b", name="y", state="FAILED", at=8)]
+    )
     assert outline([top]) == [["a", ["b", "c"]]]
     assert (top.timestamp, top.counts) == (7, {"FINISHED": 2, "FAILED": 1})
 
 
 def test_attempts_of_a_task_are_one_node_as_old_as_the_first() -> None:
-    (node,) = grow([task("a", state="FAILED", at=1), task("a", state="FAILED", at=5), task("a", at=9)])
+    (node,) = build_tree([task("a", state="FAILED", at=1), task("a", state="FAILED", at=5), task("a", at=9)])
     assert (node.counts, node.timestamp) == ({"FAILED": 2, "FINISHED": 1}, 1)
 
 
 def test_methods_stand_below_their_actor_and_the_actor_below_its_creator() -> None:
-    top = grow([task("t"), creation("1", below="t", at=4), method("m", "1", at=4), task("n", "m", name="nested", at=6)])
+    top = build_tree(
+        [task("t"), creation("1", below="t", at=4), method("m", "1", at=4), task("n", "m", name="nested", at=6)]
+    )
     assert outline(top) == [["t", ["actor:1", "new-1", ["m", "n"]]]]
     assert (top[0].children[0].name, top[0].children[0].type, top[0].children[0].timestamp) == ("A", "ACTOR", 4)
 
 
 def test_methods_of_an_actor_of_unknown_creation_are_left_out() -> None:
-    top = grow([task("t"), method("m", "1"), task("below", "m")])
+    top = build_tree([task("t"), method("m", "1"), task("below", "m")])
     assert outline(top) == ["t"]
-    assert attempts_in(top) == 1
+    assert count_attempts(top) == 1
 
 
 def test_tasks_below_an_unknown_task_are_left_out() -> None:
-    assert grow([task("b", "gone"), task("c", "b")]) == []
+    assert build_tree([task("b", "gone"), task("c", "b")]) == []
 
 
 def test_circles_are_left_out_and_do_not_hang() -> None:
     rows = [task("a", "b"), task("b", "a"), task("self", "self"), creation("1", below="m"), method("m", "1"), task("t")]
-    assert outline(grow(rows)) == ["t"]
+    assert outline(build_tree(rows)) == ["t"]
 
 
 def test_what_runs_comes_first_then_what_waits_then_what_failed_then_what_is_older() -> None:
     states = ["FINISHED", "FAILED", "PENDING_NODE_ASSIGNMENT", "RUNNING_IN_RAY_GET"]
     rows = [task(state, name=state, state=state, at=number) for number, state in enumerate(states, 1)]
     rows += [task("old", name="old", at=0), task("young", name="young", at=99), task("first", name="first", at=1)]
-    assert outline(grow(rows)) == [*reversed(states[1:]), "FINISHED", "first", "young", "old"]  # 0 is no time
+    assert outline(build_tree(rows)) == [*reversed(states[1:]), "FINISHED", "first", "young", "old"]  # 0 is no time
 
 
 def test_order_of_tasks_does_not_change_what_is_below_what() -> None:
     rows = [task("t", at=1), creation("1", below="t", at=2), method("m", "1", at=3), task("n", "m", name="n", at=4)]
     rows += [task(f"leaf{number}", "n", at=10 + number) for number in range(5)]
-    expected = outline(grow(rows))
+    expected = outline(build_tree(rows))
     for seed in range(20):
         random.Random(seed).shuffle(rows)
-        assert outline(grow(rows)) == expected
+        assert outline(build_tree(rows)) == expected
 
 
 def test_siblings_that_nothing_else_tells_apart_stand_in_the_order_of_their_ids() -> None:
     rows = [task(f"{number:02}", name=name) for number, name in enumerate(["b", "a", "b", "c"])]
     rows += [creation(str(number)) for number in range(3)]
-    expected = outline(grow(rows))
+    expected = outline(build_tree(rows))
     assert expected == [["b", "00", "02"], "01", "03", ["A", *([f"actor:{n}", f"new-{n}"] for n in range(3))]]
     for seed in range(20):
         random.Random(seed).shuffle(rows)
-        assert outline(grow(rows)) == expected
+        assert outline(build_tree(rows)) == expected
 
 
 def test_knowing_which_tasks_are_parents_does_not_change_the_tree() -> None:
     rows = [task("t"), task("u"), creation("1", below="t"), method("m", "1"), method("m", "1", state="FAILED")]
     rows += [task("n", "m"), task("o", "u"), task("o", "u", state="FAILED"), task("lost", "unknown")]
-    assert "".join(written(grow(rows, {"t", "m", "u", "unknown"}))) == "".join(written(grow(rows)))
+    assert "".join(tree_json(build_tree(rows, {"t", "m", "u", "unknown"}))) == "".join(tree_json(build_tree(rows)))
 
 
 def test_a_chain_of_100_000_tasks_is_no_deeper_than_a_list() -> None:
     length = 100_000
-    top = grow(task(str(number), str(number - 1) if number else None, at=number + 1) for number in range(length))
+    top = build_tree(task(str(number), str(number - 1) if number else None, at=number + 1) for number in range(length))
     assert top[0].counts == {"FINISHED": length}
-    text = "".join(written(top))
+    text = "".join(tree_json(top))
     assert text.count('"key"') == length
     assert text.endswith('"link": {"type": "task", "id": "0"}}]')
 
 
 def test_names_are_written_as_json() -> None:
     rows = [task("a", name='say "hi"\n'), task("b", name='say "hi"\n'), creation("1", name="ü")]
-    group, actor = json.loads("".join(written(grow(rows))))
+    group, actor = json.loads("".join(tree_json(build_tree(rows))))
     assert (group["name"], group["key"], group["link"]) == ('say "hi"\n', 'say "hi"\n', None)
     assert [child["link"] for child in group["children"]] == [{"type": "task", "id": "a"}, {"type": "task", "id": "b"}]
     assert (actor["name"], actor["link"]) == ("ü", {"type": "actor", "id": "1"})

@@ -24,7 +24,7 @@ from ray_history.server.api.filters import (
     source_conditions,
     without_internal,
 )
-from ray_history.server.api.lineage import Attempt, Node, attempts_in, grow, written
+from ray_history.server.api.lineage import Attempt, Node, build_tree, count_attempts, tree_json
 from ray_history.server.completeness import warnings as losses
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, streamed_json
@@ -61,8 +61,8 @@ def summarize_tasks(request: SessionRequest) -> Response:
         by_type = f"(select type, count(*) as attempts from {matching} group by type)"
         ((filtered, *kinds),) = request.tables.rows(f"select {_TOTALS} from {by_type}", values)
         top = _tree(request, matching, values, filtered)
-        summary = written(top)
-        if lost := filtered - attempts_in(top):
+        summary = tree_json(top)
+        if lost := filtered - count_attempts(top):
             warnings.append(
                 f"{lost} of {filtered} task attempts are not in the tree: the task or actor that they belong below is "
                 "filtered out or unknown."
@@ -203,7 +203,7 @@ def _tree(request: SessionRequest, tasks: str, values: list[object], count: int)
         request.tables.stream(f"{attempts} where task_id in {again} order by task_id, attempt_number", values * 2),
     )
     parents = {parent for (parent,) in request.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
-    return grow(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(request, name))
+    return build_tree(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(request, name))
 
 
 def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
