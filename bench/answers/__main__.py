@@ -31,6 +31,7 @@ AT_ONCE = 3
 ATTEMPTS = 4
 """A page that shows an age changes each second: a difference counts if it is there every time."""
 PAUSE = 0.7
+SETTLING = 5.0
 KINDS = ("status", "headers", "data", "markup", "binary", "text")
 TOKENS = {"ada": "ada-has-this-long-token", "bob": "bob-has-another-long-token", "nobody": "nobody-has-this-token"}
 RULES = [
@@ -68,16 +69,17 @@ def ways(targets: Sequence[Target], folder: Path) -> list[Way]:
 class Comparison:
     """Requests from both servers, and the differences found."""
 
-    def __init__(self, servers: Sequence[Server], pattern: str) -> None:
+    def __init__(self, servers: Sequence[Server], only: str, every: int) -> None:
         self._servers = servers
-        self._pattern = pattern
+        self._only = only
+        self._every = every
         self._pool = ThreadPoolExecutor(2 * AT_ONCE)
         self.asked: Counter[int] = Counter()
         self.found: dict[Question, Difference] = {}
 
     def compare(self, asked: Iterable[Question]) -> None:
         """Send all requests; those answered differently are sent again before they count."""
-        suspects = [question for question in dict.fromkeys(asked) if self._pattern in str(question)]
+        suspects = [question for question in dict.fromkeys(asked) if self._only in str(question)][:: self._every]
         print(f"  {len(suspects):,} requests", flush=True)
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -103,6 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("before", help="git revision, or directory with src/")
     parser.add_argument("after", help="git revision, or directory with src/")
     parser.add_argument("--only", default="", metavar="TEXT", help="only requests whose line contains this text")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth request (default: 1)")
     parser.add_argument("--way", default="", metavar="TEXT", help="only this way to start the server")
     parser.add_argument("--lines", type=int, default=30, help="lines printed of each diff (default: 30)")
     options = parser.parse_args(arguments)
@@ -113,38 +116,39 @@ def main(arguments: Sequence[str]) -> int:
         found: dict[Question, Difference] = {}
         for way in ways(targets, folder):
             if options.way in way.name:
-                found |= _compare_way(way, trees, folder, options.only)
+                found |= _compare_way(way, trees, targets, folder, options)
     _print(found, options.lines)
     return 1 if found else 0
 
 
-def _compare_way(way: Way, trees: Sequence[Path], folder: Path, only: str) -> dict[Question, Difference]:
+def _compare_way(
+    way: Way, trees: Sequence[Path], targets: Sequence[Target], folder: Path, options: argparse.Namespace
+) -> dict[Question, Difference]:
     begin = time.monotonic()
     with both(trees, folder / "archive", folder / way.name.replace(" ", "-"), way.options) as started:
-        servers = [replace(server, base_path=way.base_path, headers=way.headers[0]) for server in started]
-        asked = [question for target in _opened(servers, way.targets) for question in of_session(servers[0], target)]
-        comparison = Comparison(servers, only)
+        servers = [replace(server, base_path=way.base_path) for server in started]
+        privileged = [replace(server, headers=way.headers[0]) for server in servers]
+        _open_all(privileged, targets)
+        asked = [*of_site(), *(question for target in way.targets for question in of_session(privileged[0], target))]
+        comparison = Comparison(servers, options.only, options.every)
         for headers in way.headers:
-            comparison.compare(
-                replace(question, headers=headers | question.headers) for question in [*of_site(), *asked]
-            )
+            comparison.compare([replace(question, headers=headers | question.headers) for question in asked])
     statuses = ", ".join(f"{count:,} answers of {status}" for status, count in sorted(comparison.asked.items()))
     print(f"{way.name}: {statuses}; {time.monotonic() - begin:.0f} s", flush=True)
     return comparison.found
 
 
-def _opened(servers: Sequence[Server], targets: Sequence[Target]) -> Sequence[Target]:
-    """Open the sessions on both servers, and wait until the lists of sessions show the same of them."""
+def _open_all(servers: Sequence[Server], targets: Sequence[Target]) -> None:
+    """Open all sessions, and wait until the list of sessions no longer changes."""
     for server in servers:
         for target in targets:
             server.request("GET", f"{target.path}/api/v0/jobs")
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        pages = [server.request("GET", "/", PAGE) for server in servers]
-        if not difference("/", *pages):
-            break
-        time.sleep(PAUSE)
-    return targets
+    pages = [server.request("GET", "/", PAGE) for server in servers]
+    for _ in range(20):
+        time.sleep(SETTLING)
+        earlier, pages = pages, [server.request("GET", "/", PAGE) for server in servers]
+        if not any(difference("/", *pair) for pair in zip(earlier, pages, strict=True)):
+            return
 
 
 def _print(found: dict[Question, Difference], most: int) -> None:

@@ -16,6 +16,10 @@ from bench.answers.servers import Answer
 
 UNSTABLE_HEADERS = {"date", "server", "x-request-id", "content-length", "transfer-encoding", "connection", "etag"}
 ASSET = re.compile(r"(_pages/[\w-]+)\.[0-9a-f]{12}\.")
+REQUEST = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ req [0-9a-f]+")
+"""Time and id of the request on error pages."""
+CURSOR = re.compile(rb'("next_cursor": ?)"[^"]+"')
+"""It belongs to one index: two that are built from the same files have different ones."""
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -55,16 +59,17 @@ def _start(answer: Answer) -> str:
 def _headers(answer: Answer) -> list[str]:
     """Sorted, with the digest of an entity tag left out: it may depend on the version."""
     lines = [f"{name}: {value}" for name, value in answer.headers if name not in UNSTABLE_HEADERS]
-    return sorted([*_undigested(lines), *(["etag: …"] if answer.header("etag") else [])])
+    return sorted([*_normalised(lines), *(["etag: …"] if answer.header("etag") else [])])
 
 
-def _undigested(texts: Iterable[str]) -> list[str]:
-    """Addresses of static files without the digest of their content."""
-    return [ASSET.sub(r"\1.", text) for text in texts]
+def _normalised(texts: Iterable[str]) -> list[str]:
+    """Without digests in the addresses of static files, and without times and ids of requests."""
+    return [REQUEST.sub("", ASSET.sub(r"\1.", text)) for text in texts]
 
 
 def _unpacked(answer: Answer) -> bytes:
-    return gzip.decompress(answer.body) if answer.header("content-encoding") == "gzip" else answer.body
+    body = gzip.decompress(answer.body) if answer.header("content-encoding") == "gzip" else answer.body
+    return CURSOR.sub(rb'\1"..."', body) if answer.header("content-type").startswith("application/json") else body
 
 
 def _as_lines(path: str, kind: str, before: bytes, after: bytes) -> tuple[str, list[str], list[str]]:
@@ -111,13 +116,13 @@ def _without_sentences(value: Any) -> Any:
 
 def _markup(body: bytes) -> list[str]:
     """The tags, without texts in their attributes."""
-    (text,) = _undigested([body.decode(errors="replace")])
+    (text,) = _normalised([body.decode(errors="replace")])
     return [re.sub(r'"[^"]* [^"]*"', '""', tag) for tag in TAG.findall(text)]
 
 
 def _html_lines(body: bytes) -> list[str]:
     """One line for each tag or text between tags."""
-    (text,) = _undigested([body.decode(errors="replace")])
+    (text,) = _normalised([body.decode(errors="replace")])
     parts = (" ".join(part.split()) for part in re.split(r"(<[^>]*>)", text))
     return [part for part in parts if part]
 

@@ -37,12 +37,12 @@ class Server:
     port: int
     base_path: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request that does not say otherwise."""
+    """Sent with every request."""
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
             connection.putrequest(method, self.base_path + path, skip_host=True, skip_accept_encoding=True)
-            for name, value in {"Host": HOST, **(self.headers if headers is None else headers)}.items():
+            for name, value in {"Host": HOST, **self.headers, **(headers or {})}.items():
                 connection.putheader(name, value)
             connection.endheaders()
             response = connection.getresponse()
