@@ -1,7 +1,7 @@
-"""Sets up `.venv` with exactly what a lock file names, and this project: `python3 install.py requirements-dev.lock`.
+"""Installs a lock file and this project into `.venv`: `python3 install.py requirements-dev.lock`.
 
-uv does it in a third of the time that pip takes, so pip installs uv, and uv the rest. uv does not read the settings of
-pip, which are all that a machine behind a mirror may have: it is told them. Where it fails, pip does the rest as well.
+pip installs uv, and uv installs the rest in a third of the time. uv does not read pip's configuration, which may be the
+only place that names a mirror, so its settings are passed to uv as variables. If uv fails, pip installs everything.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# A setting of pip, the variable by which uv is told the same, and what stands between several values.
-TOLD_TO_UV = {
+# pip's settings, with the variable of uv for each and the separator between several values.
+UV_VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
@@ -28,14 +28,14 @@ TOLD_TO_UV = {
     "proxy": ("ALL_PROXY", " "),
 }
 OLDEST_PYTHON = (3, 11)
-# Half of all modules; a process that imports one after all compiles it then.
-SELDOM_IMPORTED = "/(tests|rllib|llm|tune)/"
+# Half of all modules, which are rarely imported; Python compiles them when they are.
+RARELY_IMPORTED = "/(tests|rllib|llm|tune)/"
 
 
-def pip_settings(listed: str) -> dict[str, str]:
-    """What `pip config list` says, as pip weighs it: the environment over `[install]` over `[global]`."""
+def pip_settings(listing: str) -> dict[str, str]:
+    """Parse `pip config list`; the environment overrides `[install]`, which overrides `[global]`."""
     settings = {}
-    lines = [line.partition("=") for line in listed.splitlines()]
+    lines = [line.partition("=") for line in listing.splitlines()]
     for section in ("global.", "install.", ":env:."):
         for key, _, value in lines:
             if key.startswith(section):
@@ -44,27 +44,27 @@ def pip_settings(listed: str) -> dict[str, str]:
 
 
 def uv_environment(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """With it uv asks where pip would ask; what the environment says to uv itself stays."""
-    told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # as pip does; hashes make it safe
-    for setting, (variable, between) in TOLD_TO_UV.items():
+    """Variables that make uv use pip's index and network settings; those of uv that are already set are kept."""
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # like pip; the hashes make it safe
+    for setting, (variable, separator) in UV_VARIABLES.items():
         values = settings.get(setting, "").split()
-        if setting == "find-links":  # a folder that is missing is nothing to pip, and an error to uv
+        if setting == "find-links":  # pip ignores a missing folder; for uv it is an error
             values = [value for value in values if urlsplit(value).scheme or Path(value).is_dir()]
         if values:
-            told[variable] = between.join(values)
-    return {**told, **environment}
+            variables[variable] = separator.join(values)
+    return {**variables, **environment}
 
 
 def pin_of_uv(lock: str) -> str:
-    """The lines of a lock file that name uv, with their hashes."""
+    """The entry of uv in a lock file, with its hashes."""
     found = re.search(r"^uv==.*\n(?:[ \t]+.*\n)*", lock, re.MULTILINE)
     if found is None:
-        raise SystemExit("the lock file does not name uv; make it anew with `make lock`")
+        raise SystemExit("the lock file does not contain uv: run `make lock`")
     return found[0]
 
 
 class Environment:
-    """A virtual environment, and the programs in it that install."""
+    """A virtual environment with its installers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,37 +76,38 @@ class Environment:
         subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True)
 
     def install(self, lock: Path, project: Path) -> None:
-        locked = ("install", "--quiet", "--require-hashes", "-r", str(lock))
-        ours = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", str(project))
+        dependencies = ("install", "--quiet", "--require-hashes", "-r", str(lock))
+        this_project = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", str(project))
         try:
             environment = self._with_uv(lock.read_text())
-            for arguments in (locked, ours):
+            for arguments in (dependencies, this_project):
                 subprocess.run([*self.uv, *arguments, "--python", self.python], env=environment, check=True)
         except (subprocess.CalledProcessError, OSError) as error:
-            print(f"uv could not do it ({error}); pip does, which takes longer", flush=True)
-            for arguments in (locked, ours):
+            print(f"uv failed ({error}); installing with pip, which takes longer", flush=True)
+            for arguments in (dependencies, this_project):
                 subprocess.run([*self.pip, *arguments, "--no-compile"], check=True)
 
     def compile(self) -> None:
-        """Ahead of time: a cluster of new processes would do it many times over. Some files are no Python of today."""
-        flags = ("-qq", "-j", "0", "-x", SELDOM_IMPORTED)
-        quietly = (self.python, "-W", "ignore", "-m", "compileall")  # others' code is not ours to be warned of
-        subprocess.run([*quietly, *flags, str(self.folder / "lib")], check=False)
+        """Compile all modules once, before many processes of a cluster do it at the same time."""
+        flags = ("-qq", "-j", "0", "-x", RARELY_IMPORTED)
+        command = (self.python, "-W", "ignore", "-m", "compileall", *flags, str(self.folder / "lib"))
+        # Some packages contain files that are not valid for this version of Python: ignore the exit code.
+        subprocess.run(command, check=False)
 
     def _with_uv(self, lock: str) -> dict[str, str]:
-        """Installs uv; returns the environment in which it is to run."""
+        """Install uv, and return its environment."""
         arguments = ("install", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "-r", "/dev/stdin")
         subprocess.run([*self.pip, *arguments], input=pin_of_uv(lock), text=True, check=True)
-        listed = subprocess.run([*self.pip, "config", "list"], capture_output=True, text=True, check=True)
-        return uv_environment(pip_settings(listed.stdout), os.environ)
+        listing = subprocess.run([*self.pip, "config", "list"], capture_output=True, text=True, check=True)
+        return uv_environment(pip_settings(listing.stdout), os.environ)
 
 
 def refuse_old_python(version: tuple[int, ...], program: str) -> None:
     if version < OLDEST_PYTHON:
-        found, wanted = (".".join(map(str, each[:2])) for each in (version, OLDEST_PYTHON))
+        found, required = (".".join(map(str, each[:2])) for each in (version, OLDEST_PYTHON))
         raise SystemExit(
-            f"Python {wanted} or newer is needed, and {program} is {found}; "
-            "say which one to take: make PYTHON=python3.12 ..."
+            f"Python {required} or newer is required, but {program} is {found}: choose another with "
+            "make PYTHON=python3.12 ..."
         )
 
 
@@ -116,22 +117,22 @@ def main() -> None:
     environment = Environment(Path(".venv"))
     began = time.monotonic()
 
-    def tell(what: str) -> None:
-        print(f"{what} ({time.monotonic() - began:.0f} s)", flush=True)
+    def report(step: str) -> None:
+        print(f"{step} ({time.monotonic() - began:.0f} s)", flush=True)
 
-    print(f"Setting up .venv with {lock}; the first time this takes up to a minute, on a slow line longer", flush=True)
+    print(f"Installing {lock} into .venv; without a cache this takes about a minute", flush=True)
     environment.create()
-    tell("  downloading and installing")
+    report("  downloading and installing")
     environment.install(lock, Path(__file__).parent)
-    tell("  compiling")
+    report("  compiling")
     environment.compile()
-    tell("Set up")
+    report("Installed")
 
 
 if __name__ == "__main__":
     try:
         main()
     except subprocess.CalledProcessError as error:
-        raise SystemExit(f"the set-up failed: {' '.join(map(str, error.cmd))}") from None
+        raise SystemExit(f"the installation failed: {' '.join(map(str, error.cmd))}") from None
     except KeyboardInterrupt:
-        raise SystemExit("\nThe set-up was interrupted; the next one goes on from here.") from None
+        raise SystemExit("\nThe installation was interrupted; run it again to continue.") from None

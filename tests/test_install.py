@@ -1,4 +1,4 @@
-"""The set-up: two lock files that agree, and uv that asks where pip would."""
+"""The installation: two lock files that agree, and uv with the settings of pip."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def locked(name: str) -> set[str]:
-    """Each package of a lock file: its version, for which machines, its hashes."""
+    """The entries of a lock file: version, markers and hashes of each package."""
     text = re.sub(r"^ +#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
     return set(re.split(r"\n(?=\S)", text.strip()))
 
@@ -35,11 +35,11 @@ def names(requirements: list[str]) -> set[str]:
     return {re.sub(r"[._]", "-", match[0]).lower() for match in found if match}
 
 
-def test_what_the_demo_installs_is_what_the_tests_run_with() -> None:
+def test_the_demo_installs_the_versions_of_the_tests() -> None:
     assert locked("requirements-demo.lock") < locked("requirements-dev.lock"), "make lock"
 
 
-def test_the_demo_has_all_that_it_needs() -> None:
+def test_the_lock_of_the_demo_is_complete() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = declared["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["demo"] + declared["build-system"]["requires"]
@@ -54,13 +54,13 @@ def test_uv_is_pinned_by_hashes(name: str) -> None:
     assert len(re.findall(r"^\S", pin, re.MULTILINE)) == 1
 
 
-def test_a_lock_without_uv_says_how_to_make_it_anew() -> None:
+def test_a_lock_without_uv_is_refused() -> None:
     with pytest.raises(SystemExit, match="make lock"):
         pin_of_uv("uvicorn==0.54.0 \\\n    --hash=sha256:00\n")
 
 
-def test_an_old_python_is_refused_with_the_way_out() -> None:
-    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed, and /usr/bin/python3 is 3\.9.*PYTHON="):
+def test_an_old_python_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is required, but /usr/bin/python3 is 3\.9.*PYTHON="):
         refuse_old_python((3, 9), "/usr/bin/python3")
     refuse_old_python((3, 11), "/usr/bin/python3")
 
@@ -70,7 +70,7 @@ def test_the_oldest_python_is_the_one_that_is_declared() -> None:
     assert declared == ">=" + ".".join(map(str, OLDEST_PYTHON))
 
 
-def test_uv_is_told_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_gets_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://mirror/simple\ntimeout = 7\n"
@@ -81,32 +81,34 @@ def test_uv_is_told_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path} {tmp_path / 'missing'} https://wheels/")
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    told = uv_environment(pip_settings(listed.stdout), {"PATH": "/bin"})
-    assert told["UV_DEFAULT_INDEX"] == "https://mirror/simple"
-    assert told["UV_INDEX"] == "https://one/simple https://two/simple"
-    assert told["UV_FIND_LINKS"] == f"{tmp_path},https://wheels/"
-    assert told["UV_HTTP_TIMEOUT"] == "8"
-    assert told["UV_INSECURE_HOST"] == "mirror"
-    assert told["PATH"] == "/bin"
+    listing = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    )
+    variables = uv_environment(pip_settings(listing.stdout), {"PATH": "/bin"})
+    assert variables["UV_DEFAULT_INDEX"] == "https://mirror/simple"
+    assert variables["UV_INDEX"] == "https://one/simple https://two/simple"
+    assert variables["UV_FIND_LINKS"] == f"{tmp_path},https://wheels/"
+    assert variables["UV_HTTP_TIMEOUT"] == "8"
+    assert variables["UV_INSECURE_HOST"] == "mirror"
+    assert variables["PATH"] == "/bin"
 
 
-def test_what_uv_is_told_by_its_user_stays() -> None:
-    told = uv_environment({"index-url": "https://of-pip/"}, {"UV_DEFAULT_INDEX": "https://of-uv/"})
-    assert told["UV_DEFAULT_INDEX"] == "https://of-uv/"
+def test_variables_of_uv_are_kept() -> None:
+    variables = uv_environment({"index-url": "https://of-pip/"}, {"UV_DEFAULT_INDEX": "https://of-uv/"})
+    assert variables["UV_DEFAULT_INDEX"] == "https://of-uv/"
 
 
 def wheel(folder: Path, name: str, version: str, tag: str, content: dict[str, bytes]) -> str:
-    """Writes a package that can be installed; returns how a lock names it."""
+    """Write an installable package, and return its entry for a lock file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}-{tag}.whl"
-    about = f"{name}-{version}.dist-info"
+    metadata = f"{name}-{version}.dist-info"
     content |= {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
-        f"{about}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+        f"{metadata}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{metadata}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
     }
     with zipfile.ZipFile(file, "w") as archive:
-        content[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in [*content, f"{about}/RECORD"]).encode()
+        content[f"{metadata}/RECORD"] = "".join(f"{path},,\n" for path in [*content, f"{metadata}/RECORD"]).encode()
         for path, data in content.items():
             entry = zipfile.ZipInfo(path)
             entry.external_attr = 0o100755 << 16  # programs can be run
@@ -115,7 +117,7 @@ def wheel(folder: Path, name: str, version: str, tag: str, content: dict[str, by
 
 
 def wheel_of_uv(folder: Path) -> str:
-    """The uv that is installed here, packed again."""
+    """The installed uv, packed as a wheel."""
     uv = distribution("uv")
     tag = re.findall(r"^Tag: (.*)$", uv.read_text("WHEEL") or "", re.MULTILINE)[0]
     program = Path(sysconfig.get_path("scripts")) / "uv"
@@ -123,7 +125,7 @@ def wheel_of_uv(folder: Path) -> str:
 
 
 def project(folder: Path) -> Path:
-    """A project like ours, which builds itself without asking an index."""
+    """A project that builds itself without an index."""
     wheel(folder, "ours", "1.0", "py3-none-any", {"ours.py": b""})
     (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path = ["."]\n'
@@ -139,7 +141,7 @@ def project(folder: Path) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package index that only pip knows of."""
+    """A package index that is configured for pip only."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -148,16 +150,16 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def installer(environment: Environment, name: str) -> str:
-    (told,) = (environment.folder / "lib").glob(f"python*/site-packages/{name}-*.dist-info/INSTALLER")
-    return told.read_text().strip()
+    (record,) = (environment.folder / "lib").glob(f"python*/site-packages/{name}-*.dist-info/INSTALLER")
+    return record.read_text().strip()
 
 
-@pytest.mark.parametrize("able", ["uv", "pip"])
-def test_a_machine_whose_index_only_pip_knows_is_set_up(
-    able: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("working", ["uv", "pip"])
+def test_installation_from_an_index_that_is_configured_for_pip(
+    working: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if able == "pip":
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{free_port()}/simple")  # nobody answers there
+    if working == "pip":
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{free_port()}/simple")  # nothing listens there
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     lock = tmp_path / "some.lock"
@@ -167,6 +169,6 @@ def test_a_machine_whose_index_only_pip_knows_is_set_up(
     environment.create()
     environment.install(lock, project(tmp_path / "project"))
     environment.compile()
-    assert installer(environment, "rarity") == able
-    assert installer(environment, "ours") == able
+    assert installer(environment, "rarity") == working
+    assert installer(environment, "ours") == working
     subprocess.run([environment.python, "-c", "import rarity, ours"], cwd="/", check=True)
