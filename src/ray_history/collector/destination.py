@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..archive import layout
-from ..archive.layout import Cluster
-from ..archive.stores import Store
+from ray_history.archive import layout
+from ray_history.archive.layout import Cluster
+from ray_history.archive.stores import Store
 
 
 @dataclass(frozen=True, slots=True)

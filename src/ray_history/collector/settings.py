@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..archive.layout import Cluster
-from ..archive.names import InvalidName, dns_name
+from ray_history.archive.layout import Cluster
+from ray_history.archive.names import InvalidName, dns_name
 
 logger = logging.getLogger(__name__)
 

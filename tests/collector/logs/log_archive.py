@@ -1,4 +1,4 @@
-"""A node's log directory beside an archive in memory, as the tests of log shipping look at them."""
+"""A node's log directory and an archive in memory, for the tests of log shipping."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from ray_history.collector.logs.shipper import LogShipper
 SESSION = "session_2026-01-11_19-38-40_146706_1"
 NODE = "a" * 56
 CLUSTER = Cluster("default", "demo")
+MIB = 1024 * 1024
 
 
 class Watched:
-    """A store that counts requests and bytes, and fails when it is told to; a failed put may have arrived or not."""
+    """A store that counts requests and bytes and fails on demand; a failed put may or may not have succeeded."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,7 +68,7 @@ class Watched:
 
 
 class Node:
-    """The log directory of a node, its collector's shipper, and what the archive shows of it."""
+    """The log directory of a node, its shipper, and its part of the archive."""
 
     def __init__(self, folder: Path, store: Store | None = None, **limits: int) -> None:
         self.logs = folder / "logs"
@@ -79,7 +80,7 @@ class Node:
         self.shipper = self.start()
 
     def start(self) -> LogShipper:
-        """The collector starts (again) with the state file that is there."""
+        """Start the collector with the existing state file, if any."""
         destination = Destination(self.store, CLUSTER)
         self.shipper = LogShipper(destination, SESSION, NODE, self.logs, self.state_file, **self.limits)
         return self.shipper
@@ -91,7 +92,7 @@ class Node:
     def interval(self) -> None:
         self.shipper.scan()
         self.shipper.ship_tails()
-        self.shipper.ship_settled()
+        self.shipper.ship_renamed()
 
     def finish(self) -> None:
         result = self.shipper.finish(float("inf"), final=True)
@@ -129,7 +130,7 @@ class Node:
         return {file.name: file for node in files.nodes() for file in files.list(node)}
 
     def read(self, name: str) -> bytes:
-        """What a reader of the archive gets under a name."""
+        """The content of a name, as a reader of the archive gets it."""
         files = self.files()
         found = next(file for file in files.list(NODE) if file.name == name)
         return b"".join(files.open(found).stream())
@@ -165,3 +166,8 @@ def log_lines(seed: int, size: int) -> bytes:
             f"Leased worker {source.randbytes(14).hex()} for task {source.randrange(10**6)}\n"
         ).encode()
     return bytes(lines[:size])
+
+
+def preserved(node: Node, name: str) -> list[bytes]:
+    """The preserved content of files that had this name."""
+    return [data for found, data in sorted(node.archived().items()) if found.startswith(f"{name}.until-")]

@@ -124,7 +124,7 @@ def test_only_so_many_files_are_open_and_the_last_used_ones_stay(tmp_path: Path)
     for number in (0, 1, 2, 0, 3, 4):
         descriptors.get(*found_at(tmp_path, str(number)))
     assert len(os.listdir("/proc/self/fd")) == before + 3
-    open_now = [n for n in range(5) if descriptors.known(found_at(tmp_path, str(n))[0]) is not None]
+    open_now = [n for n in range(5) if descriptors.already_open(found_at(tmp_path, str(n))[0]) is not None]
     assert open_now == [0, 3, 4]
     descriptors.close_all()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -1,21 +1,21 @@
-"""The log files of a node: in the archive while they are written, so that nothing is lost with the node.
+"""The log files of a node: uploaded while they are written, so that nothing is lost with the node.
 
-Every interval the bytes appended to any file go out as one bundle of tails. A file that was rotated or moved is stored
-whole under its new name, all files are at the end; bundles whose bytes stand in whole objects are deleted. What stands
-in the archive is never destroyed by what happens on the disk.
+Every interval the bytes appended to any file are uploaded as one bundle of log tails. A rotated or moved file is stored
+as a whole object under its new name, all other files when the session ends; bundles are deleted once whole objects have
+their bytes. What happens on the disk never destroys anything in the archive.
 
-The modules, each knowing only those before it:
+The modules, each importing only those before it:
 
-    tree        the disk: which files there are, and open descriptors of those that grow
-    positions   how far each file is in the archive, over restarts: the state file
-    objects     the archive: the whole objects of a node
-    bundles     the archive: the tails of a node
-    following   what happened to the files since the last look
-    keeping     what is left of files that are no more
-    wholes      files stored whole, without destroying what stands there
-    recovery    after a start: the archive may be ahead of the state file
-    shipping    one node in one session: all of the above, in order
-    sessions    whatever session runs, and those that ended; nodes that came one after another
+    scanner        the disk: the files, and open descriptors of those that grow
+    state          how far each file is in the archive, across restarts: the state file
+    objects        the archive: the whole objects of a node
+    bundles        the archive: the log tails of a node
+    tracker        what happened to the files since the last scan
+    preservation   the content of files that no longer exist
+    full_uploads   files stored as whole objects, without destroying existing ones
+    recovery       after a start: the archive may be ahead of the state file
+    shipper        one node in one session: all of the above, in order
+    sessions       the current session and ended ones; successive nodes
 """
 
 from __future__ import annotations

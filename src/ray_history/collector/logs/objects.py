@@ -1,8 +1,8 @@
-"""The whole objects of one node: which stand under which name, whose they are, and what may be overwritten.
+"""The whole objects of one node: their names, the files they belong to, and which may be overwritten.
 
-An object is its file's (`owner`), or nobody's: its file is gone and it is all that is left of it. An object is `stale`
-when its content stands under another name too; only such a one, or its owner's, may be overwritten or deleted. After a
-start an object is nobody's until its etag, or a look at its bytes, tells that it is what was remembered.
+An object belongs to a file (`owner`), or to none if the file is gone and the object is all that is left of it. It
+is stale if its content is stored under another name too; only a stale object or one of the same owner may be
+overwritten or deleted. After a start an object has no owner until its etag, or a comparison of bytes, identifies it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from itertools import count
 
 import msgspec
 
-from ...archive.errors import ArchiveError, NotFound
-from ...archive.stores import ObjectInfo
-from ..destination import Destination
-from .state import Followed, Former, Positions
+from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.stores import ObjectInfo
+from ray_history.collector.destination import Destination
+
+from .state import DeletedFile, LogState, TrackedFile
 
 SAMPLE = 64 * 1024
-"""Bytes compared at the begin and at the end to know whether two contents are the same."""
+"""Bytes compared at the start and at the end to decide whether two contents are equal."""
 
 _CHUNK = 1024 * 1024
 
@@ -30,58 +31,58 @@ Content = Callable[[int, int], bytes]
 
 
 class Interrupted(Exception):
-    """An upload was given up: the time was over, or the file became shorter under it."""
+    """An upload was given up: the deadline passed, or the file became shorter."""
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
-    """An object that is there."""
+class StoredObject:
+    """A whole object in the archive."""
 
     size: int
     etag: str | None = None
-    owner: Followed | Former | None = None
+    owner: TrackedFile | DeletedFile | None = None
     until_ns: int = 0
-    """When the file was last written, if it is nobody's."""
-    known: bool = True
-    """False after a start, as long as nobody looked whose it is."""
+    """When the file was last written, if there is no owner."""
+    is_identified: bool = True
+    """False after a start, until its owner was determined."""
     stale: bool = False
 
 
 class Objects:
     """The whole log objects of one node and session."""
 
-    def __init__(self, destination: Destination, session: str, node: str, positions: Positions) -> None:
+    def __init__(self, destination: Destination, session: str, node: str, state: LogState) -> None:
         self._destination = destination
         self._store = destination.store
         self._session, self._node = session, node
-        self._positions = positions
-        self.standing: dict[str, Standing] = {}
+        self._state = state
+        self.by_name: dict[str, StoredObject] = {}
         self.reserved: set[str] = set()
-        """Names something is on its way to."""
+        """Names of running uploads."""
         self._doubtful: set[str] = set()
         self._changed = False
 
-    def at(self, name: str) -> Standing | None:
-        """What stands under a name; asks the store when a put failed there, because that may have arrived."""
+    def at(self, name: str) -> StoredObject | None:
+        """The object of a name; reads it from the store after a failed put, which may have succeeded."""
         if name in self._doubtful:
-            self._ask(name)
-        return self.standing.get(name)
+            self._read_again(name)
+        return self.by_name.get(name)
 
-    def _ask(self, name: str) -> None:
-        before = self.standing.get(name)
+    def _read_again(self, name: str) -> None:
+        before = self.by_name.get(name)
         try:
             info = self._store.head(self.key(name))
         except NotFound:
-            self.standing.pop(name, None)
+            self.by_name.pop(name, None)
         else:
             if before is None or not info.etag or info.etag != before.etag:
                 until = int(info.modified.timestamp()) * 1_000_000_000
-                self.standing[name] = Standing(info.size, info.etag, None, until, known=False)
+                self.by_name[name] = StoredObject(info.size, info.etag, None, until, is_identified=False)
         self._doubtful.discard(name)
 
     def _put(self, name: str, put: Callable[[str], object]) -> None:
-        there = self.standing.get(name)
-        own = there is not None and there.owner is not None  # then old and new are the same file's
+        existing = self.by_name.get(name)
+        own = existing is not None and existing.owner is not None  # old and new content are of the same file
         try:
             put(self.key(name))
         except ArchiveError:
@@ -93,16 +94,16 @@ class Objects:
         return self._destination.log(self._session, self._node, name)
 
     def info(self, name: str) -> ObjectInfo:
-        """What a reader of the archive needs to know of a standing object."""
-        return ObjectInfo(self.key(name), self.standing[name].size, datetime.now(UTC), None)
+        """The object as in a listing."""
+        return ObjectInfo(self.key(name), self.by_name[name].size, datetime.now(UTC), None)
 
     def list(self) -> dict[str, ObjectInfo]:
-        """The objects that are in the store, by name."""
+        """The objects in the store, by name."""
         prefix = os.path.dirname(self.key("x"))
         return {info.key.removeprefix(prefix + "/"): info for info in self._store.list(prefix)}
 
     def upload(self, name: str, source: Iterator[bytes]) -> int:
-        """Store a body under a name; safe in threads."""
+        """Store a body under a name; thread-safe."""
         size = 0
 
         def counted() -> Iterator[bytes]:
@@ -115,7 +116,7 @@ class Objects:
         return size
 
     def copy(self, source: str, target: str) -> None:
-        """Store an object under another name too; through here when the store cannot (S3 above 5 GiB)."""
+        """Store an object under another name too; by a download if the store cannot copy it (S3 above 5 GiB)."""
         begin = self.key(source)
         try:
             self._put(target, lambda key: self._store.copy(begin, key))
@@ -128,9 +129,9 @@ class Objects:
         key = self.key(name)
         return lambda start, end: self._store.get_range(key, start, end - start)
 
-    def begins(self, name: str, size: int, content: Content) -> bool:
-        """Whether the object is the begin of this content, by its first and last bytes."""
-        end = self.standing[name].size
+    def is_prefix(self, name: str, size: int, content: Content) -> bool:
+        """Whether the object is the start of this content, by its first and last bytes."""
+        end = self.by_name[name].size
         if end > size:
             return False
         stored = self.content(name)
@@ -140,69 +141,69 @@ class Objects:
             if stop
         )
 
-    def keep_name(self, name: str, until_ns: int, size: int, content: Content) -> tuple[str, bool]:
-        """A free name for what a file held until then, and whether this very content stands there already."""
+    def preserved_name(self, name: str, until_ns: int, size: int, content: Content) -> tuple[str, bool]:
+        """A free name for the content that a file had until then, and whether it is stored there already."""
         moment = datetime.fromtimestamp(until_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
         for number in count(1):
-            kept = f"{name}.until-{moment}" + (f"-{number}" if number > 1 else "")
-            if kept in self._positions.names or kept in self.reserved:
+            candidate = f"{name}.until-{moment}" + (f"-{number}" if number > 1 else "")
+            if candidate in self._state.names or candidate in self.reserved:
                 continue
-            there = self.at(kept)
-            if there is None or there.stale:
-                return kept, False
-            if there.owner is None and there.size == size and self.begins(kept, size, content):
-                return kept, True
+            existing = self.at(candidate)
+            if existing is None or existing.stale:
+                return candidate, False
+            if existing.owner is None and existing.size == size and self.is_prefix(candidate, size, content):
+                return candidate, True
         raise AssertionError("unreachable")
 
-    def forsake(self, name: str) -> None:
-        """The content stands elsewhere now."""
-        there = self.standing[name]
-        there.owner, there.known, there.stale = None, True, True
-        self._positions.remains.pop(name, None)
-        self._positions.leftovers[name] = there.etag or ""
+    def mark_stale(self, name: str) -> None:
+        """The content is stored elsewhere now."""
+        existing = self.by_name[name]
+        existing.owner, existing.is_identified, existing.stale = None, True, True
+        self._state.remains.pop(name, None)
+        self._state.leftovers[name] = existing.etag or ""
 
-    def release(self, name: str, until_ns: int) -> None:
-        """The file is gone; the object is all there is."""
-        there = self.standing[name]
-        there.owner, there.known, there.until_ns = None, True, until_ns
-        self._positions.remains[name] = until_ns
+    def disown(self, name: str, until_ns: int) -> None:
+        """The file is gone; the object is all that is left of it."""
+        existing = self.by_name[name]
+        existing.owner, existing.is_identified, existing.until_ns = None, True, until_ns
+        self._state.remains[name] = until_ns
 
-    def take(self, name: str, standing: Standing) -> None:
-        """This object stands under the name now."""
+    def record(self, name: str, stored: StoredObject) -> None:
+        """Note that this object was stored under the name."""
         self._doubtful.discard(name)
         self._changed = True
-        self.standing[name] = standing
-        self._positions.leftovers.pop(name, None)
-        self._positions.remains.pop(name, None)
+        self.by_name[name] = stored
+        self._state.leftovers.pop(name, None)
+        self._state.remains.pop(name, None)
 
     def delete_stale(self) -> None:
-        stale = [name for name, there in self.standing.items() if there.stale]
+        stale = [name for name, existing in self.by_name.items() if existing.stale]
         if not stale:
             return
         self._store.delete_many([self.key(name) for name in stale])
         for name in stale:
-            del self.standing[name]
-            self._positions.leftovers.pop(name, None)
+            del self.by_name[name]
+            self._state.leftovers.pop(name, None)
 
-    def note_etags(self) -> None:
-        """Learn the etags of what was stored, so that a later start knows it again."""
+    def refresh_etags(self) -> None:
+        """Read the etags of stored objects, by which a later start identifies them."""
         if not self._changed:
             return
         for name, info in self.list().items():
-            there = self.standing.get(name)
-            if there is None or there.size != info.size:
+            existing = self.by_name.get(name)
+            if existing is None or existing.size != info.size:
                 continue
-            there.etag = info.etag
-            owner = there.owner
-            if there.known and owner is not None and owner.whole is not None and owner.whole.name == name:
+            existing.etag = info.etag
+            owner = existing.owner
+            if existing.is_identified and owner is not None and owner.whole is not None and owner.whole.name == name:
                 owner.whole = msgspec.structs.replace(owner.whole, etag=info.etag)
-            if there.stale:
-                self._positions.leftovers[name] = info.etag or ""
+            if existing.stale:
+                self._state.leftovers[name] = info.etag or ""
         self._changed = False
 
 
 def chunks(descriptor: int, size: int, check: Callable[[], None]) -> Iterator[bytes]:
-    """The first `size` bytes of an open file, a few at a time; `check` raises when it is time to stop."""
+    """The first `size` bytes of an open file in chunks; `check` raises when it is time to stop."""
     position = 0
     while position < size:
         check()

@@ -1,9 +1,9 @@
-"""The log files of a node as they stand on its disk: which there are, and open descriptors of those that grow.
+"""The log files of a node on its disk, and open descriptors of those that grow.
 
-* Links are never followed: each directory is opened below its parent, and a file is read only when what was opened is
-  the inode the walk saw. So nobody who can write below `logs/` makes the collector read anything else.
-* A directory that cannot be listed is told apart from one that is gone: its files are not taken for deleted.
-* A descriptor kept open keeps a deleted file readable to its end, and its inode number out of use.
+* Links are never followed: each directory is opened relative to its parent, and a file is read only if the opened inode
+  is the one that the walk saw. So writing below `logs/` cannot make the collector read other files.
+* A directory that cannot be listed is distinguished from a missing one: its files do not count as deleted.
+* A descriptor that is kept open keeps a deleted file readable to its end, and its inode number in use.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MAX_DEPTH = 64
 """Directories below `logs/`; Ray has two."""
 
 Identity = tuple[int, int]
-"""Device and inode: which file it is, whatever its name."""
+"""Device and inode, independent of the name."""
 
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Vanished(Exception):
-    """Another file, or none, stands where this one was seen; the next walk tells."""
+    """The file has been deleted or replaced since it was seen; the next walk shows it."""
 
 
-class Found(NamedTuple):
-    """A regular file, as the walk saw it."""
+class ScannedFile(NamedTuple):
+    """A regular file as seen by a walk."""
 
     identity: Identity
     name: str
@@ -49,37 +49,25 @@ class Found(NamedTuple):
 class Tree:
     """All files of one walk."""
 
-    files: list[Found]
+    files: list[ScannedFile]
     unlisted: tuple[str, ...]
-    """Directories (`a/b/`) that are there and could not be listed."""
+    """Directories (`a/b/`) that could not be listed."""
 
 
 def walk(root: Path) -> Tree:
-    """Every regular file below `root`; none when there is no such directory (yet, or any more)."""
-    files: list[Found] = []
-    unlisted: list[str] = []
+    """Every regular file below `root`; none if there is no such directory."""
+    walker = _Walker([], [])
+    walker.enter(os.fspath(root), None, "", 0)
+    return Tree(walker.files, tuple(walker.unlisted))
 
-    def visit(folder: int, prefix: str, depth: int) -> None:
-        deeper: list[tuple[str, str]] = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                name = entry.name
-                if not name.isprintable() or "\\" in name:
-                    name = portable_path(name)
-                if entry.is_dir(follow_symlinks=False):
-                    deeper.append((entry.name, f"{prefix}{name}/"))
-                elif entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):  # deleted since it was listed
-                        status = entry.stat(follow_symlinks=False)
-                        files.append(
-                            Found((status.st_dev, status.st_ino), prefix + name, status.st_size, status.st_mtime_ns)
-                        )
-        for name, below in deeper:
-            enter(name, folder, below, depth + 1)
 
-    def enter(path: str, parent: int | None, prefix: str, depth: int) -> None:
+class _Walker(NamedTuple):
+    files: list[ScannedFile]
+    unlisted: list[str]
+
+    def enter(self, path: str, parent: int | None, prefix: str, depth: int) -> None:
         if depth > MAX_DEPTH:
-            unlisted.append(prefix)
+            self.unlisted.append(prefix)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if parent is not None else 0)
         try:
@@ -87,28 +75,42 @@ def walk(root: Path) -> Tree:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError:
-            unlisted.append(prefix)
+            self.unlisted.append(prefix)
             return
         try:
-            visit(folder, prefix, depth)
+            self._visit(folder, prefix, depth)
         except OSError:
-            unlisted.append(prefix)
+            self.unlisted.append(prefix)
         finally:
             os.close(folder)
 
-    enter(os.fspath(root), None, "", 0)
-    return Tree(files, tuple(unlisted))
+    def _visit(self, folder: int, prefix: str, depth: int) -> None:
+        directories: list[tuple[str, str]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.isprintable() or "\\" in name:
+                    name = portable_path(name)
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append((entry.name, f"{prefix}{name}/"))
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):  # deleted since it was listed
+                        status = entry.stat(follow_symlinks=False)
+                        identity = status.st_dev, status.st_ino
+                        self.files.append(ScannedFile(identity, prefix + name, status.st_size, status.st_mtime_ns))
+        for path, below in directories:
+            self.enter(path, folder, below, depth + 1)
 
 
 def disk_path(name: str) -> str:
-    """The path on disk that `portable_path` made this name of."""
+    """The path on disk of a name that `portable_path` made."""
     if "\\" not in name:
         return name
     return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), name.encode()))
 
 
 def read_at(descriptor: int, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end`, fewer when the file ends before."""
+    """The bytes from `start` to `end`; fewer if the file ends before."""
     pieces = []
     while start < end and (piece := os.pread(descriptor, min(end - start, 1 << 30), start)):
         pieces.append(piece)
@@ -117,7 +119,7 @@ def read_at(descriptor: int, start: int, end: int) -> bytes:
 
 
 class Descriptors:
-    """Open files: the last used ones, and those that are deleted and not yet stored."""
+    """Open files: the most recently used ones, and deleted ones that are not yet stored."""
 
     def __init__(self, root: Path, limit: int) -> None:
         self._root = os.fspath(root)
@@ -126,17 +128,17 @@ class Descriptors:
         self._held: dict[Identity, int] = {}
 
     def get(self, identity: Identity, name: str) -> int:
-        """A descriptor of this very file; valid until the next call. Raises Vanished or OSError."""
-        if (known := self.known(identity)) is not None:
-            return known
+        """A descriptor of exactly this file, valid until the next call. Raises Vanished or OSError."""
+        if (descriptor := self.already_open(identity)) is not None:
+            return descriptor
         descriptor = self._open(identity, name)
         while len(self._recent) >= self._limit:
             os.close(self._recent.popitem(last=False)[1])
         self._recent[identity] = descriptor
         return descriptor
 
-    def known(self, identity: Identity) -> int | None:
-        """The descriptor when the file is open already."""
+    def already_open(self, identity: Identity) -> int | None:
+        """The descriptor if the file is open."""
         if identity in self._held:
             return self._held[identity]
         if identity in self._recent:
@@ -146,16 +148,16 @@ class Descriptors:
 
     @contextmanager
     def borrowed(self, identity: Identity, name: str) -> Iterator[int]:
-        """A descriptor that stays valid inside the block, also in another thread."""
-        known = self.known(identity)
-        descriptor = os.dup(known) if known is not None else self._open(identity, name)
+        """A descriptor that is valid within the block, in other threads too."""
+        opened = self.already_open(identity)
+        descriptor = os.dup(opened) if opened is not None else self._open(identity, name)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
     def hold(self, identity: Identity) -> bool:
-        """Keep a deleted file open until `close`; False when it was not open."""
+        """Keep a deleted file open until `close`; False if it was not open."""
         if identity in self._recent:
             self._held[identity] = self._recent.pop(identity)
         return identity in self._held
@@ -173,7 +175,7 @@ class Descriptors:
         try:
             descriptor = os.open(os.path.join(self._root, disk_path(name)), _OPEN)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: a link stands there now
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: it is a link now
                 raise Vanished(name) from error
             raise
         status = os.fstat(descriptor)

@@ -1,11 +1,11 @@
-"""The logs of whatever session runs, and those of sessions that ended.
+"""The logs of the current session and of ended ones.
 
-One `LogShipper` per session and node. The current one ships new bytes every push interval; when Ray starts a new
-session, or the collector finds sessions of earlier lives, those are finished in the background, one at a time.
+There is one `LogShipper` per session and node. The current one uploads new bytes every push interval. When Ray starts a
+new session, or the collector finds ended ones, those are finished in the background, one at a time.
 
-A raylet that starts again in the same session is another node and writes into the same directory, mostly new files. A
-file belongs to the node that was there when it was first seen, and stays with it: so the shippers of the nodes before
-go on with the files that they have, and take no others. After a start their state files tell which those are.
+A raylet that restarts in the same session is another node, which writes into the same directory, mostly new files. A
+file belongs to the node that ran when it was first seen, for ever: the shippers of former nodes continue with their
+files and track no others. After a start, the state files show which those are.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from ray_history.archive.errors import ArchiveError
+from ray_history.collector.destination import Destination
+from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.node.identity import RayNode, RaySession
+from ray_history.collector.settings import CollectorSettings
 
-from ...archive.errors import ArchiveError
-from ..destination import Destination
-from ..ledger import LedgerBook
-from ..settings import CollectorSettings
 from .scanner import Identity
 from .shipper import LogShipper
 
 logger = logging.getLogger(__name__)
 
-_UNHURRIED = 3600.0
-"""Seconds for finishing a session that is over while the collector lives on; what is left is tried again."""
+_FINISH_TIMEOUT = 3600.0
+"""Seconds for finishing an ended session; then it is tried again."""
 _PAUSE = 5.0
 _QUIET = 10.0
-"""Seconds without a written byte after which the processes of an ended session are taken for dead."""
+"""Seconds without a written byte after which the processes of an ended session count as dead."""
 
 
 class SessionLogs:
-    """All log files of this node, whatever session they are of."""
+    """The log files of this machine, in all sessions."""
 
     def __init__(
         self, destination: Destination, node: RayNode, ledgers: LedgerBook, settings: CollectorSettings
@@ -48,14 +48,14 @@ class SessionLogs:
         self._state = settings.data_dir / "logs"
         self._state.mkdir(parents=True, exist_ok=True)
         self._current: list[LogShipper] = []
-        """Of the current session: those of the nodes that this one was before, its own last."""
+        """Shippers of the current session: those of former nodes, then that of the current node."""
         self._current_name = ""
         self._due = 0.0
         self._finishing: threading.Thread | None = None
         self._finished: set[str] = {path.stem for path in self._state.glob("*.finished")}
 
     def tick(self) -> None:
-        """Called every second: look, ship when it is time, follow Ray to its next session."""
+        """Scan, upload if it is time, switch to Ray's next session. Called every second."""
         session = self._node.current()
         if session is not None:
             self._follow(session)
@@ -63,7 +63,7 @@ class SessionLogs:
         self._finish_ended()
 
     def ship_now(self) -> None:
-        """What was written up to now, without waiting for the interval."""
+        """Upload what was written so far, without waiting for the interval."""
         self._due = 0.0
         session = self._node.current()
         if session is not None:
@@ -71,21 +71,21 @@ class SessionLogs:
         self._ship()
 
     def finish(self, deadline: float) -> bool:
-        """At exit: everything that is left of the current session, within the deadline; True when nothing is left."""
+        """At exit: finish the current session within the deadline; True if nothing is left."""
         session = self._node.current()
         if session is not None:
             self._follow(session)
         complete = True
         for shipper in reversed(self._current):
             outcome = shipper.finish(deadline, final=True)
-            self._account(self._current_name, shipper, left=outcome.files_left)
+            self._count(self._current_name, shipper, left=outcome.files_left)
             complete &= outcome.complete
         return complete
 
     def _follow(self, session: RaySession) -> None:
         node = self._node.node_id(session)
         if node is None or not session.logs.is_dir():
-            return  # Ray is still starting; its files stay where they are
+            return  # Ray is still starting
         if session.name != self._current_name:
             for shipper in self._current:
                 shipper.close()  # the session is over; it is finished in the background
@@ -96,7 +96,7 @@ class SessionLogs:
             return
         self._ledgers.node(session.name, node)
         self._due = 0.0
-        logger.info("following the logs of %s as node %s", session.name, node)
+        logger.info("uploading the logs of %s as node %s", session.name, node)
 
     def _ship(self) -> None:
         lines = sum(shipper.scan().pending_lines for shipper in self._current)
@@ -105,8 +105,8 @@ class SessionLogs:
             self._due = time.monotonic() + self._settings.push_interval
             for shipper in self._current:
                 shipper.ship_tails()
-                shipper.ship_settled()
-                self._account(self._current_name, shipper)
+                shipper.ship_renamed()
+                self._count(self._current_name, shipper)
 
     def _finish_ended(self) -> None:
         if self._settings.session_dir is not None or (self._finishing is not None and self._finishing.is_alive()):
@@ -119,7 +119,7 @@ class SessionLogs:
     def _ended(self) -> Iterator[tuple[RaySession, str]]:
         current = self._node.current()
         for session in self._node.others():
-            # An earlier session of a machine whose node id nothing tells is filed under the present one.
+            # If nothing shows the node id in an ended session, the current one is used.
             node = self._node.node_id(session) or (self._node.node_id(current) if current else None)
             if session.name not in self._finished and node is not None and session.logs.is_dir() and _is_quiet(session):
                 yield session, node
@@ -131,8 +131,8 @@ class SessionLogs:
         try:
             self._destination.store.put(self._destination.marker(session.name), b"")
             for shipper in shippers:
-                outcome = shipper.finish(time.monotonic() + _UNHURRIED, final=True)
-                self._account(session.name, shipper, left=outcome.files_left)
+                outcome = shipper.finish(time.monotonic() + _FINISH_TIMEOUT, final=True)
+                self._count(session.name, shipper, left=outcome.files_left)
                 complete &= outcome.complete
                 failures += outcome.failures
         except (ArchiveError, OSError) as error:
@@ -148,34 +148,34 @@ class SessionLogs:
             logger.info("the logs of %s are stored", session.name)
         else:
             for failure in failures[:3]:
-                logger.error("storing the logs of %s failed and will be tried again: %s", session.name, failure)
+                logger.error("cannot store the logs of %s, will retry: %s", session.name, failure)
             time.sleep(_PAUSE)
 
     def _shippers(self, session: RaySession, node: str) -> list[LogShipper]:
-        """Those of the nodes that this one was before, then its own."""
+        """The shippers of former nodes, then that of the current node."""
         states = self._state.glob(f"{session.name}.*.json")
-        known = {path.name.removeprefix(f"{session.name}.").removesuffix(".json") for path in states}
+        nodes = {path.name.removeprefix(f"{session.name}.").removesuffix(".json") for path in states}
         shippers: list[LogShipper] = []
-        for each in [*sorted(known - {node}), node]:
+        for each in [*sorted(nodes - {node}), node]:
             shippers.append(self._shipper(session, each, shippers))
         return shippers
 
     def _shipper(self, session: RaySession, node: str, former: Sequence[LogShipper]) -> LogShipper:
-        """For what `former` does not have, until there is another node."""
+        """A shipper for new files, until there is another node."""
         before = list(former)
-        known = {node, None, *(shipper.node for shipper in before)}
+        nodes = {node, None, *(shipper.node for shipper in before)}
 
-        def ours_of(strangers: AbstractSet[Identity]) -> AbstractSet[Identity]:
-            if self._node.node_id(session) not in known or self._node.is_starting(session):
-                return frozenset()  # they may be the next node's
-            return strangers - set().union(*(shipper.identities for shipper in before))
+        def own_files(new: AbstractSet[Identity]) -> AbstractSet[Identity]:
+            if self._node.node_id(session) not in nodes or self._node.is_starting(session):
+                return frozenset()  # they may belong to the next node
+            return new - set().union(*(shipper.identities for shipper in before))
 
         for shipper in before:
-            shipper.take_no_more()
+            shipper.ignore_new_files()
         state = self._state / f"{session.name}.{node}.json"
-        return LogShipper(self._destination, session.name, node, session.logs, state, ours_of=ours_of)
+        return LogShipper(self._destination, session.name, node, session.logs, state, own_files=own_files)
 
-    def _account(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
+    def _count(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
         with self._ledgers.lock:
             logs, counted = self._ledgers.node(session, shipper.node).logs, shipper.counters
             logs.files = counted.files_seen

@@ -1,7 +1,8 @@
-"""What happened to the log files since the last look: new, grown, renamed, truncated, deleted.
+"""Tracks what happened to the log files since the last scan: new, grown, renamed, truncated, deleted.
 
-A file is known by its inode, so one with another name was rotated or moved. One that is gone while it was still open
-here is read to its end; of any other that is gone, or begins anew, what the archive has stays: it becomes a `Former`.
+A file is identified by its inode, so one with another name was rotated or moved. A deleted file that is still open here
+is read to its end. Of any other file that was deleted or rewritten, the archive keeps what it has: it becomes a
+`DeletedFile`.
 """
 
 from __future__ import annotations
@@ -13,123 +14,123 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .objects import Objects
-from .scanner import Descriptors, Found, Identity, Vanished, read_at, walk
-from .state import Followed, Former, Mark, Positions
+from .scanner import Descriptors, Identity, ScannedFile, Vanished, read_at, walk
+from .state import DeletedFile, Fingerprint, LogState, TrackedFile
 
-Strangers = Callable[[AbstractSet[Identity]], AbstractSet[Identity]]
-"""Which of the files that were not seen before are this node's; asked after all of them were seen."""
+NewFileFilter = Callable[[AbstractSet[Identity]], AbstractSet[Identity]]
+"""Selects the files of this node from those that were not seen before."""
 
-_LINE = 100  # bytes, of lines that were not counted
+_LINE = 100  # assumed bytes per line that was not counted
 _MOST_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What one look at the log files found."""
+    """The result of one scan."""
 
     files: int
     pending_files: int
     pending_bytes: int
     """Not in the archive yet."""
     pending_lines: int
-    """Among them; beyond the bytes a scan may read, a guess."""
+    """Lines in these bytes; an estimate beyond the bytes that a scan may read."""
 
 
-class Follower:
-    """Knows the files on the disk."""
+class Tracker:
+    """The files on the disk."""
 
     def __init__(
         self,
         root: Path,
-        positions: Positions,
+        state: LogState,
         objects: Objects,
         descriptors: Descriptors,
         count_bytes: int,
-        ours_of: Strangers,
+        own_files: NewFileFilter,
     ) -> None:
         self._root = root
-        self._positions = positions
+        self._state = state
         self._objects = objects
         self._descriptors = descriptors
         self._count_bytes = count_bytes
-        self.ours_of = ours_of
+        self.own_files = own_files
         self._lines: dict[Identity, tuple[int, int, int]] = {}
         self._missed: set[Identity] = set()
         self.scanned = False
-        self.unsent: set[Followed] = set(positions.files.values())
-        """Files that may have bytes to ship; after a start all, so that each is known again by its bytes first."""
+        self.unsent: set[TrackedFile] = set(state.files.values())
+        """Files that may have bytes to upload; after a start all, so that each is first identified by its bytes."""
         self.unreadable: set[Identity] = set()
         self.problems: list[str] = []
 
     def scan(self) -> ScanResult:
-        """One walk over the tree."""
+        """Walk the tree once."""
         tree = walk(self._root)
         for folder in tree.unlisted:
             self.report(f"log directory {folder or '.'} cannot be listed")
         found = self._by_identity(tree.files)
-        strangers = found.keys() - self._positions.identities
-        for other in strangers - self.ours_of(strangers) if strangers else ():
-            del found[other]
-        renamed = self._take_up(found.values())
-        self._miss(found, tree.unlisted)
-        if renamed or len(self._positions.names) != len(self._positions.files):
-            self._positions.names = {file.name: file for file in self._positions.files.values()}
+        new = found.keys() - self._state.identities
+        for foreign in new - self.own_files(new) if new else ():
+            del found[foreign]
+        renamed = self._update(found.values())
+        self._handle_missing(found, tree.unlisted)
+        if renamed or len(self._state.names) != len(self._state.files):
+            self._state.names = {file.name: file for file in self._state.files.values()}
         self.scanned = True
         return self._result()
 
-    def renew(self, file: Followed, size: int) -> None:
-        """Other bytes stand behind this inode now: truncated, or a deleted file's number was given out again."""
-        counters = self._positions.counters
+    def reset(self, file: TrackedFile, size: int) -> None:
+        """Start over with a file that was truncated or rewritten, or whose inode number was reused."""
+        counters = self._state.counters
         if size < file.reach:
             counters.bytes_lost += max(0, file.size - file.stored)
             counters.bytes_written += size
-        else:  # its growth was counted, not that it began anew
+        else:  # its growth was counted already, its first bytes were not
             counters.bytes_written += file.stored + max(0, size - file.size)
-        self._bury(file, file.stored_as)  # a name that it has since may be that of the other bytes
-        file.streams, file.whole, file.mark = [], None, Mark()
-        file.born, file.size = file.name, size
+        self._mark_deleted(file, file.stored_as)  # its present name may be that of the new bytes
+        file.streams, file.whole, file.fingerprint = [], None, Fingerprint()
+        file.first_name, file.size = file.name, size
         self.unsent.add(file)
 
-    def cannot_read(self, file: Followed, error: OSError) -> None:
-        """This user may not read it, or the disk is broken: the file is left out, and tried again."""
+    def report_unreadable(self, file: TrackedFile, error: OSError) -> None:
+        """Skip a file until the next scan: no permission, or a disk error."""
         self.unreadable.add(file.identity)
         self.report(f"log {file.name} cannot be read: {error.strerror}")
 
     def report(self, problem: str) -> None:
-        """Tell once what could not be read."""
+        """Note a problem once."""
         if problem not in self.problems and len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(problem)
-            self._positions.counters.problems += 1
+            self._state.counters.problems += 1
 
-    def _by_identity(self, files: list[Found]) -> dict[Identity, Found]:
-        """One name for each file: a second link to it is not another file."""
-        found: dict[Identity, Found] = {}
-        known = self._positions.files
+    def _by_identity(self, files: list[ScannedFile]) -> dict[Identity, ScannedFile]:
+        """The files with one name each: a second link is not another file."""
+        found: dict[Identity, ScannedFile] = {}
+        tracked = self._state.files
         for each in files:
             other = found.setdefault(each.identity, each)
             if other is not each:
-                file = known.get(each.identity)
+                file = tracked.get(each.identity)
                 if each.name == file.name if file else each.name < other.name:
                     found[each.identity] = each
         return found
 
-    def _take_up(self, found: Iterable[Found]) -> bool:
-        files, counters = self._positions.files, self._positions.counters
+    def _update(self, found: Iterable[ScannedFile]) -> bool:
+        files, counters = self._state.files, self._state.counters
         renamed = False
         for identity, name, size, mtime_ns in found:
             file = files.get(identity)
             if file is None:
-                file = self._positions.gone.pop(identity, None)  # it was away and came back
+                file = self._state.gone.pop(identity, None)  # a previous scan missed it
                 if file is None:
-                    file = Followed(*identity, name, name)
+                    file = TrackedFile(*identity, name, name)
                     counters.files_seen += 1
                 files[identity] = file
                 renamed = True
             elif file.size == size and file.mtime_ns == mtime_ns and file.name == name:
                 continue
             if size < file.reach:
-                self.renew(file, size)
-                file.born = name
+                self.reset(file, size)
+                file.first_name = name
             if file.name != name:
                 file.name = name
                 renamed = True
@@ -139,48 +140,46 @@ class Follower:
             self.unsent.add(file)
         return renamed
 
-    def _miss(self, found: dict[Identity, Found], unlisted: tuple[str, ...]) -> None:
-        positions = self._positions
-        missing = positions.files.keys() - found.keys()
+    def _handle_missing(self, found: dict[Identity, ScannedFile], unlisted: tuple[str, ...]) -> None:
+        state = self._state
+        missing = state.files.keys() - found.keys()
         taken = {each.name for each in found.values()} if missing else set()
         missed_before, self._missed = self._missed, set()
         for identity in missing:
-            file = positions.files[identity]
+            file = state.files[identity]
             if file.name.startswith(unlisted):
                 continue
-            descriptor = self._descriptors.known(identity)
+            descriptor = self._descriptors.already_open(identity)
             if descriptor is None:
-                positions.counters.bytes_lost += max(0, file.size - file.stored)
-                self._bury(file, file.name)
+                state.counters.bytes_lost += max(0, file.size - file.stored)
+                self._mark_deleted(file, file.name)
             else:
                 status = os.fstat(descriptor)
                 if status.st_nlink and identity not in missed_before and file.name not in taken:
-                    self._missed.add(identity)  # a walk may miss a file that is renamed under it
+                    self._missed.add(identity)  # a walk may miss a file that is renamed at the same time
                     continue
                 self._descriptors.hold(identity)
-                positions.gone[identity] = file
-                positions.counters.bytes_written += max(0, status.st_size - file.size)
+                state.gone[identity] = file
+                state.counters.bytes_written += max(0, status.st_size - file.size)
                 file.size, file.mtime_ns = status.st_size, status.st_mtime_ns
                 self.unsent.add(file)
-            del positions.files[identity]
+            del state.files[identity]
 
-    def _bury(self, file: Followed, name: str) -> None:
+    def _mark_deleted(self, file: TrackedFile, name: str) -> None:
         self._lines.pop(file.identity, None)
         if not file.reach:
             return
-        former = Former(name, file.mtime_ns, file.streams, file.whole)
-        self._positions.formers.append(former)
+        deleted = DeletedFile(name, file.mtime_ns, file.streams, file.whole)
+        self._state.deleted_files.append(deleted)
         if file.whole is not None:
-            there = self._objects.standing.get(file.whole.name)
-            if there is not None and there.owner is file:
-                there.owner = former
+            existing = self._objects.by_name.get(file.whole.name)
+            if existing is not None and existing.owner is file:
+                existing.owner = deleted
 
     def _result(self) -> ScanResult:
-        positions = self._positions
+        state = self._state
         self.unsent = {
-            file
-            for file in self.unsent
-            if file is (positions.files.get(file.identity) or positions.gone.get(file.identity))
+            file for file in self.unsent if file is (state.files.get(file.identity) or state.gone.get(file.identity))
         }
         pending_files = pending_bytes = pending_lines = 0
         budget = self._count_bytes
@@ -193,10 +192,10 @@ class Follower:
             lines, read = self._count_lines(file, budget)
             pending_lines += lines
             budget -= read
-        return ScanResult(len(self._positions.files), pending_files, pending_bytes, pending_lines)
+        return ScanResult(len(self._state.files), pending_files, pending_bytes, pending_lines)
 
-    def _count_lines(self, file: Followed, budget: int) -> tuple[int, int]:
-        """Lines that are not in the archive, and the bytes read to count them."""
+    def _count_lines(self, file: TrackedFile, budget: int) -> tuple[int, int]:
+        """Lines that are not in the archive, and the number of bytes read to count them."""
         stored, counted, lines = self._lines.get(file.identity, (-1, 0, 0))
         if stored != file.stored:
             stored, counted, lines = file.stored, file.stored, 0

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from ...archive.errors import ArchiveError
-from ..destination import Destination
+from ray_history.archive.errors import ArchiveError
+from ray_history.collector.destination import Destination
+
 from .answers import ROWS, JobRow, alive_nodes, has_content, is_partial, job_rows
 from .dashboard_client import BadStatus, Dashboard, DashboardError
 from .endpoints import DATA_SIGN, DATASETS, JOBS, NODE, NODES, TRAIN_SIGN, TRAIN_V1, TRAIN_V2, Empties, Endpoint, When

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ...archive.layout import endpoint_name
+from ray_history.archive.layout import endpoint_name
+
 from .answers import ROWS
 
 logger = logging.getLogger(__name__)

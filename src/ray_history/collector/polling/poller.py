@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from ..destination import Destination
+from ray_history.collector.destination import Destination
+
 from .cycle import Cycle
 from .dashboard_client import Dashboard
 from .endpoints import with_extras

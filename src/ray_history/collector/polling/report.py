@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from ...archive.errors import ArchiveError
+from ray_history.archive.errors import ArchiveError
+
 from .dashboard_client import Misconfigured, Refused, Unreachable
 
 EVERYTHING, ARCHIVE, TIME = "every answer", "the archive", "time"
