@@ -68,7 +68,7 @@ def test_a_job_that_is_not_there_has_no_events(server: Served) -> None:
 
 
 def test_a_streamed_timeline_has_the_same_events(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_AT_ONCE", 10)
+    monkeypatch.setattr(timeline, "BUFFERED_MAX", 10)
     assert in_order(json.loads(server.get(S).body)) == in_order(captured().truth["tasks_timeline"])
 
 
@@ -122,7 +122,7 @@ def trace(place: Path, *events: Event, job: str = "") -> Trace:
 
     built = rebuild(place, events)
     try:
-        text = "".join(timeline._parts(Question(built.tables), job))  # type: ignore[arg-type]
+        text = "".join(timeline.trace(Question(built.tables), job))  # type: ignore[arg-type]
     finally:
         built.tables.close()
     found: Trace = json.loads(text, parse_constant=refuse, object_pairs_hook=without_doubles)

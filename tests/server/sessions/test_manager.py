@@ -230,7 +230,7 @@ def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "BUFFERED_MAX", 100)
-    monkeypatch.setattr(timeline, "_AT_ONCE", 10)
+    monkeypatch.setattr(timeline, "BUFFERED_MAX", 10)
     paths = (f"{S}/api/v0/tasks?limit=1000&detail=1", f"{S}/api/v0/tasks/timeline?")
     with served(store, tmp_path / "cache") as server:
         whole = [server.get(path).body for path in paths]

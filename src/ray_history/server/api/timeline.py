@@ -1,16 +1,16 @@
 """The timeline of tasks: `/api/v0/tasks/timeline`, in the Trace Event Format that Perfetto and chrome://tracing read.
 
-A row of the picture is a process of Ray: `pid` stands for its node, `tid` for the process itself, each counted in the
-order of task ids; metadata at the end gives them names. Every span is there, where Ray stops after 10,000 tasks: SQL
-writes the text of each event, and it is sent as it is made.
+A row of the trace is a process of Ray: `pid` stands for its node and `tid` for the process, both numbered in the order
+of task ids; metadata at the end holds their names. All spans are included, while Ray stops after 10,000 tasks: SQL
+writes the text of each event, which is sent as it is made.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -24,10 +24,10 @@ from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import FLAG, JOB_ID, OBJECT, VIEW, Parameter, SessionRoute, array_of, json_of
 
-_AT_ONCE = 20_000
-"""Events that are made before the first is sent: a slow reader then holds text, not a running query."""
+BUFFERED_MAX = 20_000
+"""Up to this many events are made before the first is sent: slow clients then hold text and not a running query."""
 
-_COLOURS = {
+_COLORS = {
     "worker_idle": "cq_build_abandoned",
     "task": "rail_response",
     "task:deserialize_arguments": "rail_load",
@@ -41,14 +41,14 @@ _COLOURS = {
     "fetch_and_run_function": "detailed_memory_dump",
     "register_remote_function": "detailed_memory_dump",
 }
-_OTHER_COLOUR = "generic_work"
+_OTHER_COLOR = "generic_work"
 
-_COLOUR = "case coalesce(extra->>'cname', span.eventName) {cases} else '{other}' end".format(
-    cases=" ".join(f"when '{event}' then '{colour}'" for event, colour in _COLOURS.items()), other=_OTHER_COLOUR
+_COLOR = "case coalesce(extra->>'cname', span.eventName) {cases} else '{other}' end".format(
+    cases=" ".join(f"when '{event}' then '{color}'" for event, color in _COLORS.items()), other=_OTHER_COLOR
 )
 
-# What a span carries is JSON that Ray's workers wrote, or anything that a program gave as `extra_data`. An object whose
-# numbers JSON knows becomes `args`; everything else is kept as text. DuckDB reads NaN and Infinity, browsers do not.
+# Spans carry JSON that Ray's workers wrote, or anything that a program set as `extra_data`. An object whose numbers are
+# valid JSON becomes `args`, everything else stays text. DuckDB also reads NaN and Infinity, which browsers do not.
 _EXTRA = r"""case
     when span.extraData <> '{}'
         and not regexp_matches(regexp_replace(span.extraData, '"(\\.|[^"\\])*"', '', 'g'), '(?i)nan|inf')
@@ -68,7 +68,7 @@ _IDS = """{
     'actor_id': actor_id
 }"""
 
-# Times go by milliseconds in floating point, as in Ray: the same digits come out.
+# Computed in floating-point milliseconds, so that the digits are those of Ray.
 _EVENT = f"""to_json({{
     'cat': span.eventName,
     'name': coalesce(extra->>'name', span.eventName),
@@ -76,7 +76,7 @@ _EVENT = f"""to_json({{
     'tid': tid,
     'ts': span.startTime / 1e6 * 1e3,
     'dur': span.endTime / 1e6 * 1e3 - span.startTime / 1e6 * 1e3,
-    'cname': {_COLOUR},
+    'cname': {_COLOR},
     'args': case
         when span.extraData = '{{}}' then to_json({_IDS})
         else to_json(map_concat({_EXTRA_ARGS}, to_json({_IDS})::map(varchar, json)))
@@ -84,47 +84,82 @@ _EVENT = f"""to_json({{
     'ph': 'X'
 }})::varchar"""
 
-_MAY_TELL_SECRET = f"""(
+_MAY_CONTAIN_SECRET = f"""(
     (span.extraData <> '{{}}' and {may_contain_secret("span.extraData")})
     or {may_contain_secret("span.eventName")}
-    or is_called_so
+    or has_suspect_name
 )"""
 
 
+class Process(NamedTuple):
+    """A process of Ray, and the number of its spans."""
+
+    node: str
+    component: str
+    spans: int
+
+
 def timeline(request: SessionRequest) -> Response:
-    """The spans of all tasks, or of one job's, as a trace for Perfetto."""
-    job = request.query.get("job_id", "")
+    """The spans of all tasks, or of one job, as a trace for Perfetto."""
+    job_id = request.query.get("job_id", "")
     download = boolean(request.query, "download", default=False)
-    response = Response(media_type=JSON) if request.http.method == "HEAD" else streamed_json(_parts(request, job))
+    response = Response(media_type=JSON) if request.http.method == "HEAD" else streamed_json(trace(request, job_id))
     if download:
         now = datetime.now(UTC).strftime("%Y-%m-%d_%H-%M-%S")
-        name = "-".join(filter(None, ("timeline", re.sub(r"[^\w.-]", "_", job, flags=re.ASCII), now)))
+        name = "-".join(filter(None, ("timeline", re.sub(r"[^\w.-]", "_", job_id, flags=re.ASCII), now)))
         response.headers["Content-Disposition"] = f'attachment; filename="{name}.json"'
     return response
 
 
-def _parts(request: SessionRequest, job: str) -> Iterator[str]:
-    tables = request.tables
-    where, values = conditions(TABLES["tasks"], [Filter("job_id", "=", job)] if job else [])
-    tasks = f"""(
+def trace(request: SessionRequest, job_id: str) -> Iterator[str]:
+    """The JSON text of a trace. Queries start at once, so that their errors are answered with a status."""
+    where, values = conditions(TABLES["tasks"], [Filter("job_id", "=", job_id)] if job_id else [])
+    tasks = _tasks(request, where)
+    processes = _processes(request, tasks, values)
+    numbers: dict[str, int] = {}
+    pids = [numbers.setdefault(process.node, len(numbers)) for process in processes]
+    events = _events(tasks, redact=request.redact)
+    parameters = [
+        [process.node for process in processes],
+        [process.component for process in processes],
+        pids,
+        len(pids),
+        *values,
+    ]
+    if sum(process.spans for process in processes) <= BUFFERED_MAX:
+        pages = iter([request.tables.fetch(f"{events} order by task_id, attempt_number", parameters)])
+    else:
+        pages = request.open.stream(events, parameters)
+    return _parts(pages, _metadata(numbers, processes, pids))
+
+
+def _tasks(request: SessionRequest, where: str) -> str:
+    """SQL: the tasks with spans."""
+    return f"""(
         select
             task_id, attempt_number, job_id, func_or_class_name, actor_id, spans,
-            coalesce({may_contain_secret("func_or_class_name")}, false) as is_called_so,
+            coalesce({may_contain_secret("func_or_class_name")}, false) as has_suspect_name,
             coalesce(node_ip_address, '') as node_ip_address, concat(component_type, ':', component_id) as component
-        from {without_internal(request, "tasks", tables.source("tasks", request.view))}
+        from {without_internal(request, "tasks", request.tables.source("tasks", request.view))}
         where component_type in ('worker', 'driver') and type <> 'DRIVER_TASK' and len(spans) > 0
             {f"and {where}" if where else ""}
     )"""
-    processes = tables.fetch(
+
+
+def _processes(request: SessionRequest, tasks: str, values: list[object]) -> list[Process]:
+    rows = request.tables.fetch(
         f"""
         select node_ip_address, component, sum(len(spans)) from {tasks}
         group by all order by min((task_id, attempt_number))
         """,
         values,
     )
-    nodes: dict[str, int] = {}
-    pids = [nodes.setdefault(node, len(nodes)) for node, _, _ in processes]
-    events = f"""
+    return [Process(*row) for row in rows]
+
+
+def _events(tasks: str, *, redact: bool) -> str:
+    """SQL: the JSON text of each span, and whether to search it for secrets. Takes the processes as parameters."""
+    return f"""
         with process as (
             select
                 unnest(?::varchar[]) as node_ip_address,
@@ -132,7 +167,7 @@ def _parts(request: SessionRequest, job: str) -> Iterator[str]:
                 unnest(?::integer[]) as pid,
                 unnest(range(?)) as tid
         )
-        select {_EVENT}, {_MAY_TELL_SECRET if request.redact else "false"}
+        select {_EVENT}, {_MAY_CONTAIN_SECRET if redact else "false"}
         from (
             select *, {_EXTRA} as extra
             from (
@@ -141,42 +176,31 @@ def _parts(request: SessionRequest, job: str) -> Iterator[str]:
             )
         )
     """
-    bound: list[Any] = [
-        [node for node, _, _ in processes],
-        [name for _, name, _ in processes],
-        pids,
-        len(pids),
-        *values,
-    ]
-    if sum(spans for _, _, spans in processes) <= _AT_ONCE:
-        pages = iter([tables.fetch(f"{events} order by task_id, attempt_number", bound)])
-    else:
-        pages = request.open.stream(events, bound)
 
-    def parts() -> Iterator[str]:
-        yield "["
-        for page in pages:
-            yield ", ".join([_redacted(event) if is_suspect else event for event, is_suspect in page])
-            yield ", " if page else ""
-        yield ", ".join(_names(nodes, processes, pids))
-        yield "]"
 
-    return parts()
+def _parts(pages: Iterator[list[tuple[Any, ...]]], metadata: Iterable[str]) -> Iterator[str]:
+    yield "["
+    for page in pages:
+        yield ", ".join([_redacted(event) if is_suspect else event for event, is_suspect in page])
+        yield ", " if page else ""
+    # Every span has a process, so that metadata follows the comma after the last span.
+    yield ", ".join(metadata)
+    yield "]"
 
 
 def _redacted(event: str) -> str:
     return msgspec.json.encode(redacted(msgspec.json.decode(event))).decode()
 
 
-def _names(nodes: dict[str, int], processes: list[tuple[Any, ...]], pids: list[int]) -> Iterator[str]:
-    """The metadata: every span has a process, so the comma after the last span is followed by one."""
-    for node, pid in nodes.items():
-        yield _metadata("process_name", f"Node {node}", pid, None)
-    for tid, ((_, component, _), pid) in enumerate(zip(processes, pids, strict=True)):
-        yield _metadata("thread_name", component, pid, tid)
+def _metadata(numbers: dict[str, int], processes: list[Process], pids: list[int]) -> Iterator[str]:
+    """The names of nodes and processes."""
+    for node, pid in numbers.items():
+        yield _metadata_event("process_name", f"Node {node}", pid, None)
+    for tid, (process, pid) in enumerate(zip(processes, pids, strict=True)):
+        yield _metadata_event("thread_name", process.component, pid, tid)
 
 
-def _metadata(kind: str, name: str, pid: int, tid: int | None) -> str:
+def _metadata_event(kind: str, name: str, pid: int, tid: int | None) -> str:
     event = {"name": kind, "args": {"name": name}, "pid": pid, "tid": tid, "ph": "M"}
     return msgspec.json.encode(event).decode()
 
