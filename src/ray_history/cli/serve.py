@@ -61,14 +61,14 @@ def command(context: click.Context, /, **flags: Any) -> None:
 def _check(settings: ServerSettings) -> None:
     """Refuse settings that the worker processes would refuse, before any of them starts."""
     from ray_history.kube import Misconfigured
-    from ray_history.server.auth import WrongAuth, checked, is_loopback, make_mode
+    from ray_history.server.auth import InvalidAuth, check_exposure, is_loopback, make_backend
     from ray_history.server.live import api_server, make_fleet
 
     try:
-        checked(settings, settings.host)
-        make_mode(settings, lambda: api_server(settings))
+        check_exposure(settings, settings.host)
+        make_backend(settings, lambda: api_server(settings))
         make_fleet(settings)
-    except (WrongAuth, Misconfigured) as error:
+    except (InvalidAuth, Misconfigured) as error:
         raise click.ClickException(str(error)) from None
     if settings.auth == "none" and not is_loopback(settings.host):
         logger.warning(

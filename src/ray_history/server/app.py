@@ -1,14 +1,14 @@
-"""The web application: which path leads where.
+"""The web application: its services, its middleware, and its routes.
 
-The whole dashboard of a session stands below `/s/{namespace}/{cluster}/{session}/`, and, for the session that a browser
-entered by cookie, below `/`. Both lead to the same routes.
+The dashboard of a session stands below `/s/{namespace}/{cluster}/{session}/`, and below `/` for the session that a
+browser entered by cookie. Both lead to the same routes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
@@ -26,24 +27,27 @@ from starlette.websockets import WebSocket
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
-from ray_history.server.api import misc
 from ray_history.server.api.kuberay import Addressing
 from ray_history.server.api.metrics import metrics
+from ray_history.server.api.misc import anything_polled
 from ray_history.server.api.openapi import document
-from ray_history.server.completeness import status
+from ray_history.server.auth import AuthBackend, Guard, Hidden, Login, NoAuth, audit, viewer_of
+from ray_history.server.completeness.status import Status
 from ray_history.server.dashboard.builds import Frontends
-from ray_history.server.http.middleware import Plumbing
+from ray_history.server.http.compression import Compression
+from ray_history.server.http.middleware import Limits, RequestLog, RequestStatistics, SecurityHeaders, UnhandledErrors
+from ray_history.server.http.ray_proxy import RayProxy
 from ray_history.server.http.response_cache import ResponseCache
 from ray_history.server.http.responses import ApiError, error_response, plain_json
-from ray_history.server.http.shutdown import KEY as ENDING
-from ray_history.server.http.shutdown import shutdown_event
+from ray_history.server.http.shutdown import SHUTDOWN, shutdown_event
+from ray_history.server.live import LIVE, Fleet, LiveGateway, live_routes
 from ray_history.server.logs.job_tail import JobTail
 from ray_history.server.routes import ROUTES
 from ray_history.server.sessions.addressing import SessionCatalog
-from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, refused_by_archive, with_and_without_slash
+from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, archive_refusal, with_and_without_slash
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.overview import OverviewCache
-from ray_history.server.sessions.prebuild import IndexAhead
+from ray_history.server.sessions.prebuild import Prebuilder
 from ray_history.server.sessions.routes import forwarded_paths
 from ray_history.server.ui.bars import dashboard_page, live_page
 from ray_history.server.ui.errors import render_error
@@ -53,134 +57,191 @@ from ray_history.server.ui.opening import OpeningPage
 from ray_history.server.ui.render import STATIC_PREFIX, Site, page, static_file
 from ray_history.server.ui.session.page import session_page
 
-from .auth import Guard, Hidden, Login, Mode, Nobody, viewer_of
-from .auth.audit import told
-from .live import LIVE, Fleet, LiveView, live_routes
-
 logger = logging.getLogger(__name__)
 
-_ANSWERS = 128 << 20
-"""Bytes of answers kept per process."""
+_RESPONSE_CACHE_BYTES = 128 << 20
+"""Per process."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppConfig:
-    """What the operator chose about the web side."""
+    """What the operator chose for the web application."""
 
     redact: bool = True
     dashboards: tuple[Path, ...] = ()
     base_path: str = ""
     secure_cookies: bool = False
-    auth: Mode = field(default_factory=Nobody)
+    auth: AuthBackend = field(default_factory=NoAuth)
     fleet: Fleet = field(default_factory=Fleet)
-    index_ahead: int = 0
-    """How many of the newest sessions are indexed before anybody asks."""
+    prebuild: int = 0
+    """How many of the newest sessions are indexed before anyone opens them."""
     worker: str = ""
-    """Which process of the server this is, if there are several."""
-
-
-def make_app(sessions: Sessions, choices: AppConfig = AppConfig()) -> ASGIApp:  # noqa: B008  # frozen
-    """The whole application."""
-    frontends, fleet = Frontends(choices.dashboards), choices.fleet
-    sessions.running = fleet.current
-    dashboard = Router(_session_routes(sessions, frontends, redact=choices.redact))
-    catalog = SessionCatalog(sessions.indexer.store)
-    shown = live_page(frontends, catalog)
-    heads = (
-        Router(live_routes(fleet.heads, frontends, shown, forwarded_paths(ROUTES), redact=choices.redact))
-        if fleet.heads
-        else None
-    )
-    live = LiveView(fleet, catalog, sessions, heads, dashboard)
-    addressing = Addressing(catalog, live, choices.secure_cookies, choices.base_path)
-    below = [*dashboard.routes, *(heads.routes if heads else ())]
-
-    async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
-        names = scope["path_params"]
-        if names["session"] == LIVE:
-            await live(names["namespace"], names["cluster"], scope, receive, send)
-            return
-        scope["ray_history.session"] = await catalog.find(
-            viewer_of(scope), names["namespace"], names["cluster"], names["session"]
-        )
-        await dashboard(scope, receive, send)
-
-    async def by_cookie(scope: Scope, receive: Receive, send: Send) -> None:
-        session = await addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
-        scope["ray_history.session"] = session
-        remembering = _remembering(addressing, session, send)
-        if session.name == LIVE:
-            await live(session.cluster.namespace, session.cluster.name, scope, receive, remembering)
-        else:
-            await dashboard(scope, receive, remembering)
-
-    indexer = sessions.indexer
-    known = OverviewCache(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
-    archived = ArchiveSource(addressing.catalog, known, redact=choices.redact, running=fleet.current)
-    session_list = SessionList([RunningSource(fleet, addressing.catalog), archived])
-    home = Home(session_list, fleet)
-
-    def is_idle() -> bool:
-        return plumbing.running == 0
-
-    ahead = IndexAhead(indexer, addressing.catalog, known, choices.index_ahead, is_idle)
-
-    async def counted(_: Request) -> Response:
-        return await run_in_threadpool(metrics, plumbing, sessions, fleet, choices.worker)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
-        ahead.start()
-        async with fleet.followed():
-            with shutdown_event() as ending:
-                yield {ENDING: ending}
-        await run_in_threadpool(ahead.stop)
-        await run_in_threadpool(session_list.close)
-        await choices.auth.close()
-        await run_in_threadpool(sessions.close)
-
-    routes: list[BaseRoute] = [
-        *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
-        *Login(choices.auth, page, choices.base_path, secure=choices.secure_cookies).routes(),
-        Route("/metrics", counted),
-        Route(STATIC_PREFIX + "/{name}", static_file),
-        # A Ray that shows a session as its own asks below that for what the bar needs.
-        Route("/s/{namespace}/{cluster}/{session}" + STATIC_PREFIX + "/{name}", static_file),
-        *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
-        Route("/", Front(home, by_cookie)),
-        Route("/clusters", addressing.clusters),
-        Route("/clusters/", addressing.clusters),
-        Route("/enter_cluster/{rest:path}", addressing.enter),
-        Route("/s/{namespace}/{cluster}/{session}", _with_slash),
-        Mount("/s/{namespace}/{cluster}/{session}", app=_Leading(by_path, below)),
-        Mount("/", app=_Leading(by_cookie, below)),
-    ]
-    if choices.base_path:
-        routes = [Mount(choices.base_path, routes=routes)]
-    app = Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={
-            ApiError: _refuse,
-            ArchiveError: _refuse_archive,
-            HTTPException: _refuse_http,
-            Exception: _crashed,
-        },
-    )
-    app.state.site = Site(
-        choices.base_path, sessions.indexer.store.url, addressing.catalog, _seen, choices.auth.tokens is not None
-    )
-
-    async def refuse(scope: Scope, refused: ApiError) -> Response:
-        return await render_error(Request({**scope, "app": app}), refused)
-
-    plumbing: Plumbing = Plumbing(Guard(app, choices.auth, refuse, choices.base_path))
-    return plumbing
+    """The name of this process, if the server has several."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Leading:
-    """An application that leads to routes, which can be seen: a test walks through all that there are."""
+class Services:
+    """What the handlers of all requests share."""
+
+    config: AppConfig
+    sessions: Sessions
+    catalog: SessionCatalog
+    frontends: Frontends
+    responses: ResponseCache
+    session_list: SessionList
+    prebuilder: Prebuilder
+    statistics: RequestStatistics
+
+    @classmethod
+    def create(cls, sessions: Sessions, config: AppConfig) -> Services:
+        indexer, fleet, statistics = sessions.indexer, config.fleet, RequestStatistics()
+        sessions.running = fleet.current
+        catalog = SessionCatalog(indexer.store)
+        overviews = OverviewCache(indexer.store, indexer.summaries, indexer.cache.root / "summaries")
+        stored = ArchiveSource(catalog, overviews, redact=config.redact, running=fleet.current)
+        return cls(
+            config,
+            sessions,
+            catalog,
+            Frontends(config.dashboards),
+            ResponseCache(_RESPONSE_CACHE_BYTES),
+            SessionList([RunningSource(fleet, catalog), stored]),
+            Prebuilder(indexer, catalog, overviews, config.prebuild, lambda: not statistics.running),
+            statistics,
+        )
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
+        self.prebuilder.start()
+        async with self.config.fleet.followed():
+            with shutdown_event() as shutdown:
+                yield {SHUTDOWN: shutdown}
+        await run_in_threadpool(self.prebuilder.stop)
+        await run_in_threadpool(self.session_list.close)
+        await self.config.auth.close()
+        await run_in_threadpool(self.sessions.close)
+
+    @property
+    def site(self) -> Site:
+        """What every page needs to know."""
+        config = self.config
+        store_url = self.sessions.indexer.store.url
+        return Site(config.base_path, store_url, self.catalog, _visible, config.auth.tokens is not None)
+
+    def endpoint(self, handler: Handler) -> SessionEndpoint:
+        return SessionEndpoint(self.sessions, handler, self.config.redact, self.responses, render_error)
+
+    async def metrics(self, _: Request) -> Response:
+        return await run_in_threadpool(metrics, self.statistics, self.sessions, self.config.fleet, self.config.worker)
+
+    async def dashboard_file(self, request: Request) -> Response:
+        return self.frontends.file(request.path_params["name"])
+
+
+def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette:  # noqa: B008  # frozen
+    services = Services.create(sessions, config)
+    routes = site_routes(services, SessionDispatcher(services))
+    app = Starlette(
+        routes=[Mount(config.base_path, routes=routes)] if config.base_path else routes,
+        middleware=[
+            Middleware(RequestLog, services.statistics),
+            Middleware(SecurityHeaders),
+            Middleware(RayProxy),
+            Middleware(Limits),
+            Middleware(Compression),
+            Middleware(UnhandledErrors, _respond_to_failure),
+            Middleware(Guard, config.auth, _refuse_unauthenticated, config.base_path),
+        ],
+        exception_handlers={
+            ApiError: _refuse,
+            ArchiveError: _refuse_for_archive,
+            HTTPException: _refuse_for_http,
+        },
+        lifespan=services.lifespan,
+    )
+    app.state.site = services.site
+    return app
+
+
+def site_routes(services: Services, dispatcher: SessionDispatcher) -> list[BaseRoute]:
+    """The routes of the whole server; those of a session stand below its path, and below `/` for the cookie."""
+    config, addressing = services.config, dispatcher.addressing
+    home = Home(services.session_list, config.fleet)
+    session = "/s/{namespace}/{cluster}/{session}"
+    return [
+        *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
+        *Login(config.auth, page, config.base_path, secure=config.secure_cookies).routes(),
+        Route("/metrics", services.metrics),
+        Route(STATIC_PREFIX + "/{name}", static_file),
+        # A Ray that forwards requests asks for the files of the bar below the session.
+        Route(session + STATIC_PREFIX + "/{name}", static_file),
+        *(Route(path, home) for path in ("/select_cluster", "/select_cluster/")),
+        Route("/", Front(home, dispatcher.by_cookie)),
+        *(Route(path, addressing.clusters) for path in ("/clusters", "/clusters/")),
+        Route("/enter_cluster/{rest:path}", addressing.enter),
+        Route(session, _redirect_with_slash),
+        Mount(session, app=RoutedApp(dispatcher.by_path, dispatcher.routes)),
+        Mount("/", app=RoutedApp(dispatcher.by_cookie, dispatcher.routes)),
+    ]
+
+
+def session_routes(services: Services) -> list[BaseRoute]:
+    """The routes of a stored session."""
+    sessions, frontends = services.sessions, services.frontends
+    pages = {"/": dashboard_page(frontends), "/_session": session_page(frontends)}
+    handlers = with_and_without_slash((route.path, route.handler) for route in ROUTES)
+    return [
+        _get("/_status", Status(sessions)),
+        Route("/openapi.json", _describe),
+        WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=services.config.redact)),
+        *(_get(path, services.endpoint(handler)) for path, handler in handlers),
+        *(_get(path, OpeningPage(sessions, services.endpoint(handler))) for path, handler in pages.items()),
+        _get("/api/{rest:path}", services.endpoint(anything_polled)),
+        Route("/{name:path}", services.dashboard_file),
+    ]
+
+
+class SessionDispatcher:
+    """Finds the session of a request, and passes the request to the head of a running cluster or to the archive."""
+
+    def __init__(self, services: Services) -> None:
+        config, heads = services.config, services.config.fleet.heads
+        self._catalog = services.catalog
+        self._stored = Router(session_routes(services))
+        forwarded = None
+        if heads is not None:
+            show = live_page(services.frontends, services.catalog)
+            paths = forwarded_paths(ROUTES)
+            forwarded = Router(live_routes(heads, services.frontends, show, paths, redact=config.redact))
+        self._live = LiveGateway(config.fleet, services.catalog, services.sessions, forwarded, self._stored)
+        self.addressing = Addressing(services.catalog, self._live, config.secure_cookies, config.base_path)
+        self.routes = [*self._stored.routes, *(forwarded.routes if forwarded else ())]
+
+    async def by_path(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The session that the path names."""
+        names = scope["path_params"]
+        if names["session"] == LIVE:
+            await self._live(names["namespace"], names["cluster"], scope, receive, send)
+            return
+        scope["ray_history.session"] = await self._catalog.find(
+            viewer_of(scope), names["namespace"], names["cluster"], names["session"]
+        )
+        await self._stored(scope, receive, send)
+
+    async def by_cookie(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The session that the browser entered before; every answer renews its cookies."""
+        session = await self.addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
+        scope["ray_history.session"] = session
+        renewing = _renewing_cookies(self.addressing, session, send)
+        if session.name == LIVE:
+            await self._live(session.cluster.namespace, session.cluster.name, scope, receive, renewing)
+        else:
+            await self._stored(scope, receive, renewing)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedApp:
+    """An application with the routes that it dispatches to, for tests that walk through all routes."""
 
     app: ASGIApp
     routes: list[BaseRoute]
@@ -189,35 +250,11 @@ class _Leading:
         await self.app(scope, receive, send)
 
 
-def _session_routes(sessions: Sessions, frontends: Frontends, *, redact: bool) -> list[BaseRoute]:
-    answers = ResponseCache(_ANSWERS)
-
-    def seen(handler: Handler) -> ASGIApp:
-        return OpeningPage(sessions, SessionEndpoint(sessions, handler, redact, answers, render_error))
-
-    async def file(request: Request) -> Response:
-        return frontends.file(request.path_params["name"])
-
-    def route(path: str, endpoint: ASGIApp) -> Route:
-        return Route(path, endpoint, methods=["GET", "HEAD"])
-
-    return [
-        route("/_status", status.Status(sessions)),
-        Route("/openapi.json", _described),
-        WebSocketRoute("/api/jobs/{job_or_submission_id}/logs/tail", JobTail(sessions, redact=redact)),
-        *(
-            route(path, SessionEndpoint(sessions, handler, redact, answers, render_error))
-            for path, handler in with_and_without_slash((route.path, route.handler) for route in ROUTES)
-        ),
-        route("/", seen(dashboard_page(frontends))),
-        route("/_session", seen(session_page(frontends))),
-        route("/api/{rest:path}", SessionEndpoint(sessions, misc.anything_polled, redact, answers, render_error)),
-        Route("/{name:path}", file),
-    ]
+def _get(path: str, endpoint: ASGIApp) -> Route:
+    return Route(path, endpoint, methods=["GET", "HEAD"])
 
 
-def _remembering(addressing: Addressing, session: Session, send: Send) -> Callable[[Message], Awaitable[None]]:
-    """Renews the cookies with every answer."""
+def _renewing_cookies(addressing: Addressing, session: Session, send: Send) -> Send:
     carrier = Response()
     addressing.remember(carrier, session)
     cookies = [pair for pair in carrier.raw_headers if pair[0] == b"set-cookie"]
@@ -234,44 +271,46 @@ async def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-async def _described(request: Request) -> Response:
+async def _describe(request: Request) -> Response:
     return plain_json(document(ROUTES, str(request.url.replace(query="")).removesuffix("/openapi.json")))
 
 
-async def _with_slash(request: Request) -> Response:
-    """The frontend's addresses are relative: its page must end in a slash."""
+async def _redirect_with_slash(request: Request) -> Response:
+    """The frontend uses relative addresses, so the address of its page must end in a slash."""
     return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
 
 
-async def _seen(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Cluster]:
-    return await viewer_of(scope).seen(clusters)
+async def _visible(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Cluster]:
+    return await viewer_of(scope).visible(clusters)
+
+
+async def _refuse_unauthenticated(scope: Scope, refused: ApiError) -> Response:
+    return await render_error(Request(scope), refused)
 
 
 async def _refuse(request: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ApiError)  # noqa: S101
     if isinstance(error, Hidden):
-        told("denied", request.scope, viewer_of(request.scope).name, status=error.status)
-    return await _sent(request, error)
+        audit.record("denied", request.scope, viewer_of(request.scope).name, status=error.status)
+    return await _refusal(request, error)
 
 
-async def _refuse_archive(request: Request | WebSocket, error: Exception) -> Response:
+async def _refuse_for_archive(request: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
-    return await _sent(request, refused_by_archive(error))
+    return await _refusal(request, archive_refusal(error))
 
 
-async def _sent(request: Request | WebSocket, refused: ApiError) -> Response:
-    """The answer; whoever wanted a web socket gets the refusal instead of one."""
-    if isinstance(request, WebSocket):
+async def _refuse_for_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    return await render_error(request, ApiError(error.status_code, error.detail))
+
+
+async def _refusal(request: Request | WebSocket, refused: ApiError) -> Response:
+    if isinstance(request, WebSocket):  # the answer to its handshake; nothing shows it as a page
         return error_response(refused)
     return await render_error(request, refused)
 
 
-async def _crashed(request: Request, error: Exception) -> Response:
+async def _respond_to_failure(request: Request, error: Exception) -> Response:
     logger.error("%s failed", request.url.path, exc_info=error)
-    refused = ApiError(500, "the server made a mistake; its log says more, under this request's X-Request-Id")
-    return await render_error(request, refused)
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    return await render_error(request, ApiError(error.status_code, error.detail))
+    return await render_error(request, ApiError(500, "internal server error; see the server log for this request id"))

@@ -14,7 +14,7 @@ from ray_history.archive.stores import open_store
 from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
-from ray_history.server.auth import make_mode
+from ray_history.server.auth import make_backend
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import api_server, make_fleet
 from ray_history.server.sessions.manager import Sessions
@@ -41,9 +41,9 @@ def application(settings: ServerSettings) -> ASGIApp:
             dashboards=(*given, downloaded),
             base_path=settings.base_path.rstrip("/"),
             secure_cookies=settings.tls_cert is not None,
-            auth=make_mode(settings, lambda: api_server(settings)),
+            auth=make_backend(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
-            index_ahead=settings.prebuild,
+            prebuild=settings.prebuild,
             worker=str(os.getpid()) if settings.workers > 1 else "",
         ),
     )

@@ -16,7 +16,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
-from ray_history.server.auth import Mode
+from ray_history.server.auth import AuthBackend
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -72,6 +72,6 @@ class Asking:
 
 
 @contextmanager
-def asking(folder: Path, mode: Mode, store: Store, **choices: Any) -> Iterator[Asking]:
+def asking(folder: Path, mode: AuthBackend, store: Store, **choices: Any) -> Iterator[Asking]:
     with served(store, folder / "cache", AppConfig(auth=mode, **choices)) as server:
         yield Asking(server)

@@ -13,8 +13,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from ray_history.archive.stores import Store
-from ray_history.server.auth.backends import FileTokens, Nobody
-from ray_history.server.auth.credentials import COOKIE, Peers
+from ray_history.server.auth.backends import FileTokens, NoAuth
+from ray_history.server.auth.credentials import COOKIE, TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, bearer, rules_file
 from tests.support.captured import captured
@@ -27,7 +27,7 @@ NODE, LOG = next(place for place in captured().logs if place[1] == "gcs_server.o
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("audit")
-    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers.parse("127.0.0.1")), store) as running:
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers.parse("127.0.0.1")), store) as running:
         yield running
 
 
@@ -131,7 +131,7 @@ def test_who_signs_in_and_who_fails_to(server: Asking, told: Told) -> None:
 
 
 def test_without_auth_downloads_are_told_too(tmp_path: Path, store: Store, told: Told) -> None:
-    with asking(tmp_path, Nobody(), store) as server:
+    with asking(tmp_path, NoAuth(), store) as server:
         server.get(f"{S}/api/v0/tasks/timeline", {"Cookie": f"{COOKIE}={ADA}"})
     (fact,) = told.facts(1)
     assert (fact["event"], fact["who"], fact["peer"]) == ("downloaded", "anybody", "127.0.0.1")

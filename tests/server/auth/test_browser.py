@@ -9,7 +9,7 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.backends import FileTokens
-from ray_history.server.auth.credentials import COOKIE, Peers
+from ray_history.server.auth.credentials import COOKIE, TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, rules_file
 from tests.support.chromium import Chromium, Page
@@ -25,7 +25,7 @@ DASHBOARD = "document.querySelector('#root') && document.querySelector('#root').
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("browser")
-    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers()), store) as running:
         yield running
 
 

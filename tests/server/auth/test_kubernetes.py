@@ -14,8 +14,8 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.kube import Kubernetes, from_kubeconfig
-from ray_history.server.auth.by_kubernetes import ByKubernetes, Kept, parse_access
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
+from ray_history.server.auth.kubernetes import AnswerCache, KubernetesTokens, parse_access
 from tests.server.auth.people import SESSION, Asking, asking, bearer
 from tests.server.auth.test_tokens import Clock
 from tests.support.kube_stand_in import KubeStandIn, Person, Rule
@@ -53,7 +53,7 @@ def asking_kubernetes(
     (folder / "kubeconfig").write_text(api.kubeconfig())
     clock = Clock()
     kubernetes = Kubernetes(from_kubeconfig([folder / "kubeconfig"]), timeout=10)
-    mode = ByKubernetes(kubernetes, Peers.parse("127.0.0.1"), parse_access(access), clock=clock, **how)
+    mode = KubernetesTokens(kubernetes, TrustedPeers.parse("127.0.0.1"), parse_access(access), clock=clock, **how)
     with asking(folder, mode, store) as server:
         yield server, clock
 
@@ -208,7 +208,7 @@ def test_names_that_kubernetes_cannot_have_are_not_asked_about(api: KubeStandIn,
 
 def test_a_question_that_fails_is_told_to_all_who_wait_and_asked_again() -> None:
     async def run() -> list[Any]:
-        kept: Kept[str] = Kept(lambda _: 60.0, Clock())
+        kept: AnswerCache[str] = AnswerCache(lambda _: 60.0, Clock())
         gate = asyncio.Event()
         asked = 0
 
@@ -231,7 +231,7 @@ def test_a_question_that_fails_is_told_to_all_who_wait_and_asked_again() -> None
 
 def test_whoever_leaves_does_not_end_the_question_for_others() -> None:
     async def run() -> str:
-        kept: Kept[str] = Kept(lambda _: 60.0, Clock())
+        kept: AnswerCache[str] = AnswerCache(lambda _: 60.0, Clock())
         gate = asyncio.Event()
 
         async def question() -> str:

@@ -11,8 +11,8 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.attempts import Attempts
-from ray_history.server.auth.backends import FileTokens, Nobody
-from ray_history.server.auth.credentials import COOKIE, Peers
+from ray_history.server.auth.backends import FileTokens, NoAuth
+from ray_history.server.auth.credentials import COOKIE, TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, bearer, rules_file
 from tests.server.auth.test_tokens import Clock
@@ -25,7 +25,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("login")
-    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers()), store) as running:
         yield running
 
 
@@ -84,7 +84,7 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites_and_ends(server: Asking
 
 
 def test_the_cookie_is_secure_when_the_server_speaks_tls(tmp_path: Path, store: Store) -> None:
-    mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers())
+    mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers())
     with asking(tmp_path, mode, store, secure_cookies=True) as server:
         assert "secure" in server.post("/login", token=ADA).headers["set-cookie"].lower()
 
@@ -127,7 +127,7 @@ def test_what_stands_in_the_address_is_escaped_on_the_page(server: Asking) -> No
 def test_a_wrong_token_is_told_on_the_page_and_sets_nothing(
     tmp_path: Path, store: Store, token: str, status: int
 ) -> None:
-    mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers())
+    mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers())
     with asking(tmp_path, mode, store) as server:
         answer = server.post("/login", token=token, next=f"{S}/")
     assert answer.status_code == status
@@ -193,7 +193,7 @@ def test_the_dialog_is_told_of_a_wrong_token_as_ray_tells_it(server: Asking) -> 
 
 
 def test_without_tokens_there_is_nothing_to_sign_in_to(tmp_path: Path, store: Store) -> None:
-    with asking(tmp_path, Nobody(), store) as server:
+    with asking(tmp_path, NoAuth(), store) as server:
         assert server.get(f"{S}/api/authentication_mode").json() == {"authentication_mode": "disabled"}
         assert server.post(f"{S}/api/authenticate", bearer(ADA)).status_code == 401
         assert server.get("/login", BROWSER).headers["location"] == "/"
@@ -204,7 +204,7 @@ def test_without_tokens_there_is_nothing_to_sign_in_to(tmp_path: Path, store: St
 
 
 def test_whoever_fails_too_often_has_to_wait(tmp_path: Path, store: Store) -> None:
-    mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers.parse("127.0.0.1"))
+    mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers.parse("127.0.0.1"))
     with asking(tmp_path, mode, store) as server:
         statuses = [server.post("/login", token=WRONG).status_code for _ in range(11)]
         assert statuses == [403] * 10 + [429]
@@ -235,7 +235,7 @@ def test_addresses_of_one_ipv6_network_are_one_peer() -> None:
 
 
 def test_everything_works_below_a_base_path(tmp_path: Path, store: Store) -> None:
-    mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers())
+    mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers())
     with asking(tmp_path, mode, store, base_path="/history") as server:
         away = server.get(f"/history{S}/", BROWSER)
         assert away.headers["location"] == f"/history/login?next=/history{S}/"

@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from ray_history.archive.stores import Store
@@ -23,7 +21,7 @@ from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth.backends import FileTokens
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from ray_history.server.live import LIVE, Fleet, LiveSettings, make_fleet
 from ray_history.server.routes import ROUTES
@@ -106,15 +104,13 @@ def walk(routes: Sequence[BaseRoute], below: str = "") -> Iterator[Place]:
 def places(folder: Path, store: Store, fleet: Fleet) -> list[Place]:
     indexer = Indexer(store, Cache(folder / "cache", 1 << 30), Limits())
     sessions = Sessions(indexer, most_open=1, query_memory=1 << 28, threads=1)
-    app: Any = make_app(sessions, AppConfig(fleet=fleet))
-    while not isinstance(app, Starlette):
-        app = app._app
+    app = make_app(sessions, AppConfig(fleet=fleet))
     sessions.close()
     return list(walk(app.routes))
 
 
 @dataclass(frozen=True)
-class SessionRequest:
+class Answer:
     """An answer, as far as it can be compared."""
 
     status: int
@@ -128,7 +124,7 @@ class Matrix:
     def __init__(self, port: int, found: list[Place]) -> None:
         self._port, self.places = port, found
 
-    def ask(self, method: str, path: str, token: str | None, cookies: str = "") -> SessionRequest:
+    def ask(self, method: str, path: str, token: str | None, cookies: str = "") -> Answer:
         headers = bearer(token) if token else {}
         if cookies:
             headers["Cookie"] = cookies
@@ -146,14 +142,14 @@ class Matrix:
             connection.close()
         for name in ("x-request-id", "date"):
             told.pop(name, None)
-        return SessionRequest(answer.status, told, body)
+        return Answer(answer.status, told, body)
 
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Matrix]:
     """Stored sessions and running clusters, of Ada's namespace and of Bob's; the heads do not answer."""
     folder = tmp_path_factory.mktemp("matrix")
-    mode = FileTokens(RulesFile(rules_file(folder)), Peers())
+    mode = FileTokens(RulesFile(rules_file(folder)), TrustedPeers())
     with KubeStandIn().running() as api:
         for namespace in ("default", "locked"):
             api.put("RayCluster", ray_cluster(namespace, "demo"))
@@ -169,8 +165,8 @@ def cookies(namespace: str, session: str = SESSION) -> str:
     return f"cluster_name=demo; cluster_namespace={namespace}; session_name={session}"
 
 
-def as_if_nameless(asked: SessionRequest, namespace: str) -> SessionRequest:
-    return SessionRequest(asked.status, asked.headers, asked.body.replace(namespace.encode(), b"NAMESPACE"))
+def as_if_nameless(asked: Answer, namespace: str) -> Answer:
+    return Answer(asked.status, asked.headers, asked.body.replace(namespace.encode(), b"NAMESPACE"))
 
 
 def test_every_route_is_classified(matrix: Matrix) -> None:

@@ -13,9 +13,9 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import Kubernetes, from_kubeconfig
-from ray_history.server.auth.backends import FileTokens, Nobody, ProxyHeader
-from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.backends import FileTokens, NoAuth, ProxyHeader
+from ray_history.server.auth.credentials import TrustedPeers
+from ray_history.server.auth.kubernetes import KubernetesTokens, parse_access
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, BOB, RULES, SESSION, Asking, asking, bearer, rules_file
 from tests.server.ui.markup import Element, parsed
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
 
 def tokens(folder: Path) -> FileTokens:
     rules = [*RULES, {"name": "<b>eve</b>", "token": "eve-has-a-third-long-token", "namespaces": ["*"]}]
-    return FileTokens(RulesFile(rules_file(folder, rules)), Peers.parse("127.0.0.1"))
+    return FileTokens(RulesFile(rules_file(folder, rules)), TrustedPeers.parse("127.0.0.1"))
 
 
 def top(answer: requests.Response) -> Element:
@@ -56,14 +56,14 @@ def test_our_pages_say_who_is_signed_in_and_sign_out(server: Asking, path: str) 
 
 
 def test_where_nobody_is_asked_nobody_is_named(tmp_path: Path, store: Store) -> None:
-    with asking(tmp_path, Nobody(), store) as server:
+    with asking(tmp_path, NoAuth(), store) as server:
         bar = top(server.get("/", BROWSER))
     assert not bar.all("span", "user")
     assert [form.attributes["role"] for form in bar.all("form")] == ["search"]
 
 
 def test_whom_a_proxy_signed_in_is_named_and_signs_out_there(tmp_path: Path, store: Store) -> None:
-    peers = Peers.parse("127.0.0.1")
+    peers = TrustedPeers.parse("127.0.0.1")
     mode = ProxyHeader(RulesFile(rules_file(tmp_path)), peers, "X-Forwarded-User", "X-Forwarded-Groups")
     with asking(tmp_path, mode, store) as server:
         bar = top(server.get("/", {**BROWSER, "X-Forwarded-User": "ada"}))
@@ -81,7 +81,8 @@ def test_the_page_to_sign_in_says_which_token_is_wanted(server: Asking, api: Kub
     assert page.all("p", "meta")[-1].text.endswith(f"After signing in you return to {SUMMARY}")
     (tmp_path / "kubeconfig").write_text(api.kubeconfig())
     kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]))
-    mode = ByKubernetes(kubernetes, Peers(), parse_access("list rayclusters.ray.io"), audiences=("ray-history",))
+    access = parse_access("list rayclusters.ray.io")
+    mode = KubernetesTokens(kubernetes, TrustedPeers(), access, audiences=("ray-history",))
     with asking(tmp_path, mode, open_store(DirectorySettings(tmp_path / "none"))) as asked:
         page = parsed(asked.get("/login", BROWSER).content)
     command = page.one("div", "code").one("code").text
@@ -156,14 +157,14 @@ def test_waiting_and_a_silent_api_server_are_pages_that_name_nothing(
 ) -> None:
     (tmp_path / "kubeconfig").write_text(api.kubeconfig())
     kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]), timeout=10)
-    mode = ByKubernetes(kubernetes, Peers(), parse_access("get rayclusters.ray.io"))
+    mode = KubernetesTokens(kubernetes, TrustedPeers(), parse_access("get rayclusters.ray.io"))
     with asking(tmp_path, mode, store) as server:
         with api.down():
             page = silent(server.get("/", {**BROWSER, **bearer("ada-token")}), 503, "Temporarily unavailable", store)
-            assert "Kubernetes API server cannot be asked" in page.one("p", "wrap-anywhere").text
+            assert "Kubernetes API server cannot be reached" in page.one("p", "wrap-anywhere").text
             assert server.get("/", bearer("ada-token")).json()["result"] is False
             form = parsed(server.post("/login", BROWSER, token="ada-token").content)
-            assert form.one("section", "note").one("h2").text == "Nobody can sign in at the moment"
+            assert form.one("section", "note").one("h2").text == "Signing in is not possible at the moment"
         for number in range(100):
             assert server.get("/clusters", bearer(f"wrong-{number}")).status_code == 403
         page = silent(server.get("/", {**BROWSER, **bearer("another")}), 429, "Too many attempts", store)
@@ -176,7 +177,7 @@ def test_where_it_cannot_be_asked_what_one_may_see_nothing_is_guessed(
 ) -> None:
     (tmp_path / "kubeconfig").write_text(api.kubeconfig())
     kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]), timeout=10)
-    mode = ByKubernetes(kubernetes, Peers(), parse_access("get rayclusters.ray.io"), clock=lambda: 0.0)
+    mode = KubernetesTokens(kubernetes, TrustedPeers(), parse_access("get rayclusters.ray.io"), clock=lambda: 0.0)
     with asking(tmp_path, mode, store) as server:
         assert server.get("/clusters", bearer("admin-token")).status_code == 200, "the archive was listed"
         assert server.get("/s/locke/demo/latest/", bearer("ada-token")).status_code == 404

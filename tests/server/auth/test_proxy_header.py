@@ -10,7 +10,7 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.backends import ProxyHeader
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, Asking, asking, bearer, rules_file
 
@@ -24,7 +24,7 @@ RULES = [
 
 def mode(folder: Path, peers: str) -> ProxyHeader:
     return ProxyHeader(
-        RulesFile(rules_file(folder, RULES)), Peers.parse(peers), "X-Forwarded-User", "X-Forwarded-Groups"
+        RulesFile(rules_file(folder, RULES)), TrustedPeers.parse(peers), "X-Forwarded-User", "X-Forwarded-Groups"
     )
 
 
@@ -95,7 +95,7 @@ def test_the_dashboard_does_not_ask_for_a_token(server: Asking) -> None:
     ],
 )
 def test_which_peers_are_trusted(networks: str, address: str, trusted: bool) -> None:
-    assert Peers.parse(networks).trusts(address) is trusted
+    assert TrustedPeers.parse(networks).trusts(address) is trusted
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_which_peers_are_trusted(networks: str, address: str, trusted: bool) -> 
 )
 def test_the_client_is_the_first_address_that_is_no_trusted_proxy(told: str, peer: str) -> None:
     headers = [(b"x-forwarded-for", told.encode())] if told else []
-    shown = Peers.parse("10.0.0.0/8").shown({"headers": headers, "client": ("10.0.0.1", 1)})
+    shown = TrustedPeers.parse("10.0.0.0/8").credentials({"headers": headers, "client": ("10.0.0.1", 1)})
     assert (shown.peer, shown.through_trusted) == (peer, True)
 
 
 def test_a_stranger_tells_nothing_about_addresses() -> None:
-    shown = Peers.parse("10.0.0.0/8").shown(
+    shown = TrustedPeers.parse("10.0.0.0/8").credentials(
         {"headers": [(b"x-forwarded-for", b"10.0.0.7")], "client": ("192.0.2.1", 1)}
     )
     assert (shown.peer, shown.through_trusted) == ("192.0.2.1", False)

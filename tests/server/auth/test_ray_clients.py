@@ -11,7 +11,7 @@ import pytest
 
 from ray_history.archive.stores import Store
 from ray_history.server.auth.backends import FileTokens
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
 from tests.support.ray_cluster import ray_binary
@@ -20,7 +20,7 @@ from tests.support.ray_cluster import ray_binary
 @pytest.fixture(scope="module")
 def server(real_ray: str, tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("ray-clients")
-    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers()), store) as running:
         yield running
 
 

@@ -11,8 +11,8 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import Kubernetes, from_kubeconfig, resource_path
-from ray_history.server.auth.by_kubernetes import ByKubernetes, parse_access
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
+from ray_history.server.auth.kubernetes import KubernetesTokens, parse_access
 from tests.kube.world import World, real_world
 from tests.server.auth.people import SESSION, asking, bearer
 from tests.support.captured import write_archive
@@ -51,7 +51,7 @@ def test_roles_say_who_sees_what(real_kubeconfig: Path, tmp_path: Path) -> None:
         ada, bob = token_of(ours, "ada"), token_of(ours, "bob")
         let_see(ours, "ada")
         kubernetes = Kubernetes(from_kubeconfig([real_kubeconfig]))
-        mode = ByKubernetes(kubernetes, Peers.parse("127.0.0.1"), parse_access("get rayclusters.ray.io"))
+        mode = KubernetesTokens(kubernetes, TrustedPeers.parse("127.0.0.1"), parse_access("get rayclusters.ray.io"))
         with asking(tmp_path, mode, store) as server:
             assert server.get(here, bearer(ada)).status_code == 200
             assert server.get(there, bearer(ada)).status_code == 404

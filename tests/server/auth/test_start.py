@@ -13,7 +13,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import in_cluster
-from ray_history.server.auth import AuthSettings, WrongAuth, checked, is_loopback, make_mode
+from ray_history.server.auth import AuthSettings, InvalidAuth, check_exposure, is_loopback, make_backend
 from tests.collector.collector_process import run_cli
 from tests.server.auth.people import ADA, SESSION, bearer, rules_file
 from tests.server.test_process import running
@@ -92,12 +92,12 @@ def test_the_drop_in_can_be_guarded(place: Path, tmp_path: Path) -> None:
 def test_this_machine_alone_needs_no_choice() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         assert is_loopback(host)
-        assert checked(AuthSettings(), host).auth is None
-    with pytest.raises(WrongAuth):
-        checked(AuthSettings(), EVERYWHERE)
-    assert checked(AuthSettings(auth="none"), EVERYWHERE).auth == "none"
+        check_exposure(AuthSettings(), host)
+    with pytest.raises(InvalidAuth):
+        check_exposure(AuthSettings(), EVERYWHERE)
+    check_exposure(AuthSettings(auth="none"), EVERYWHERE)
 
 
 def test_an_unknown_mode_is_never_an_open_one() -> None:
-    with pytest.raises(WrongAuth, match="not known"):
-        make_mode(AuthSettings(auth="disabled"), in_cluster)
+    with pytest.raises(InvalidAuth, match="unknown --auth disabled"):
+        make_backend(AuthSettings(auth="disabled"), in_cluster)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_history.archive.stores import Store
-from ray_history.server.auth.backends import FileTokens, Nobody
-from ray_history.server.auth.credentials import COOKIE, RAYS_COOKIE, Peers, bearer, is_token, without_tokens
-from ray_history.server.auth.rules import RulesFile, WrongRules, parse_rules
+from ray_history.server.auth.backends import FileTokens, NoAuth
+from ray_history.server.auth.credentials import COOKIE, RAYS_COOKIE, TrustedPeers, bearer, is_token, without_tokens
+from ray_history.server.auth.rules import InvalidRules, RulesFile, parse_rules
 from ray_history.server.live import LiveSettings, make_fleet
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
 from tests.server.auth.people import bearer as carried
@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("tokens")
-    with asking(folder, FileTokens(RulesFile(rules_file(folder)), Peers()), store) as running:
+    with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers()), store) as running:
         yield running
 
 
@@ -110,16 +110,16 @@ def test_whatever_the_headers_hold_no_token_is_left_in_them(noise: bytes) -> Non
 
 def test_patterns_name_namespaces_or_clusters() -> None:
     (rule,) = parse_rules(b'[{"name": "x", "namespaces": ["ml-*", "default/demo-?"]}]').rules
-    assert rule.sees("ml-prod", "anything")
-    assert rule.sees("default", "demo-1")
-    assert not rule.sees("default", "demo-10")
-    assert not rule.sees("default", "other")
-    assert not rule.sees("xml-prod", "anything")
+    assert rule.allows("ml-prod", "anything")
+    assert rule.allows("default", "demo-1")
+    assert not rule.allows("default", "demo-10")
+    assert not rule.allows("default", "other")
+    assert not rule.allows("xml-prod", "anything")
 
 
 def test_a_pattern_without_a_slash_is_about_whole_namespaces() -> None:
     (rule,) = parse_rules(b'[{"name": "x", "namespaces": ["a*"]}]').rules
-    assert not rule.sees("b", "a")
+    assert not rule.allows("b", "a")
 
 
 def test_a_token_may_be_given_as_its_hash() -> None:
@@ -134,8 +134,8 @@ def test_a_token_may_be_given_as_its_hash() -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{", "no list of rules"),
-        ('{"name": "x"}', "no list of rules"),
+        ("{", "not a list of rules"),
+        ('{"name": "x"}', "not a list of rules"),
         ('[{"name": "x"}]', "namespaces"),
         ('[{"name": "x", "namespaces": ["a"], "tokn": "y"}]', "tokn"),
         ('[{"namespaces": ["a"]}]', "entry 1 needs either a name or a group"),
@@ -144,20 +144,20 @@ def test_a_token_may_be_given_as_its_hash() -> None:
         ('[{"name": "x", "token": "with spaces in between", "namespaces": ["a"]}]', "letters, digits"),
         ('[{"name": "x", "token_sha256": "abc", "namespaces": ["a"]}]', "64 hexadecimal digits"),
         ('[{"group": "x", "token": "long-enough-for-a-token", "namespaces": ["a"]}]', "belongs to a name"),
-        ('[{"name": "x", "namespaces": ["A/B/C"]}]', "no pattern"),
-        ('[{"name": "x", "namespaces": [""]}]', "no pattern"),
+        ('[{"name": "x", "namespaces": ["A/B/C"]}]', "not a pattern"),
+        ('[{"name": "x", "namespaces": [""]}]', "not a pattern"),
     ],
 )
 def test_a_wrong_file_is_told_with_what_to_change(content: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "rules.json"
     path.write_text(content)
-    with pytest.raises(WrongRules, match=told):
+    with pytest.raises(InvalidRules, match=told):
         RulesFile(path)
 
 
 def test_errors_in_the_file_never_show_a_token(tmp_path: Path) -> None:
     path = rules_file(tmp_path, [{"name": "x", "token": "pass word with spaces", "namespaces": []}])
-    with pytest.raises(WrongRules) as caught:
+    with pytest.raises(InvalidRules) as caught:
         RulesFile(path)
     assert "pass word" not in str(caught.value)
 
@@ -176,11 +176,11 @@ def test_the_file_is_read_again_when_it_changed(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.ERROR, "ray_history"):
         path.write_text("[{")
         clock.now += 5
-        assert file.current().by_token(WRONG), "what was understood last still counts"
+        assert file.current().by_token(WRONG), "the last valid rules stay in force"
         path.unlink()
         clock.now += 5
         assert file.current().by_token(WRONG)
-    assert caplog.text.count("still counts") == 2
+    assert caplog.text.count("stay in force") == 2
     assert WRONG not in caplog.text
 
     rules_file(tmp_path)
@@ -217,7 +217,7 @@ def test_a_file_that_others_can_read_is_warned_about(
 def test_a_removed_token_is_refused_by_the_running_server(tmp_path: Path, store: Store) -> None:
     clock = Clock()
     path = rules_file(tmp_path)
-    with asking(tmp_path, FileTokens(RulesFile(path, clock), Peers()), store) as server:
+    with asking(tmp_path, FileTokens(RulesFile(path, clock), TrustedPeers()), store) as server:
         assert server.get(S, carried(ADA)).status_code == 200
         rules_file(tmp_path, [])
         clock.now += 5
@@ -228,7 +228,7 @@ def test_why_running_clusters_are_missing_is_told_to_those_who_may_see_everythin
     with KubeStandIn().running() as gone:
         (tmp_path / "kubeconfig").write_text(gone.kubeconfig())
     told = []
-    for mode in (FileTokens(RulesFile(rules_file(tmp_path)), Peers()), Nobody()):
+    for mode in (FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers()), NoAuth()):
         fleet = make_fleet(LiveSettings(kubeconfigs=str(tmp_path / "kubeconfig"), kube_namespaces="locked"))
         with asking(tmp_path, mode, store, fleet=fleet) as server:
             told.append(server.get("/clusters", carried(ADA)).headers["x-ray-history-note"])

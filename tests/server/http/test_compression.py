@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ray_history.server.http.compression import Compressing, coding
+from ray_history.server.http.compression import Compression, coding
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -77,7 +77,7 @@ def compressed(
         raise AssertionError("the request has no body")
 
     scope = {"type": "http", "method": method, "headers": [(b"accept-encoding", accepted.encode())]}
-    asyncio.run(Compressing(app, scope, send).run(receive))
+    asyncio.run(Compression(app)(scope, receive, send))
     start, *sent = messages
     return {name.decode(): value.decode() for name, value in start["headers"]}, sent
 

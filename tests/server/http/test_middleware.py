@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.responses import PlainTextResponse
 
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api.metrics import metrics
 from ray_history.server.app import AppConfig
-from ray_history.server.http.middleware import Plumbing
+from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
@@ -141,10 +140,10 @@ def test_what_is_not_there_is_no_404_for_a_ray_that_would_then_answer_for_its_ow
 
 
 def test_metrics_count_every_request_however_many_there_were(server: Served) -> None:
-    plumbing = Plumbing(PlainTextResponse("ok"))
+    statistics = RequestStatistics()
     for number in (999_999, 12_345_678, 12_345_679):
-        plumbing.requests["GET", 200], plumbing.seconds = number, number + 0.125
-        told = bytes(metrics(plumbing, server.sessions, Fleet()).body).decode()
+        statistics.requests["GET", 200], statistics.seconds = number, number + 0.125
+        told = bytes(metrics(statistics, server.sessions, Fleet()).body).decode()
         numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
         assert numbers['ray_history_requests_total{method="GET",status="200"}'] == str(number)
         assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125

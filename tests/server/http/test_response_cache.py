@@ -41,7 +41,7 @@ def streamed(*pieces: bytes) -> StreamingResponse:
 def test_an_answer_comes_back_with_its_headers() -> None:
     cache = ResponseCache(100)
     given = Response(b"body", media_type="application/json", headers={"ETag": '"x"'})
-    cache.keep("tag", given)
+    cache.store("tag", given)
     found = cache.get("tag")
     assert found is not None
     assert (found.body, found.raw_headers) == (b"body", given.raw_headers)
@@ -50,7 +50,7 @@ def test_an_answer_comes_back_with_its_headers() -> None:
 
 def test_a_returned_answer_can_be_changed_without_harm() -> None:
     cache = ResponseCache(100)
-    cache.keep("tag", Response(b"body"))
+    cache.store("tag", Response(b"body"))
     first = cache.get("tag")
     assert first is not None
     first.headers["Set-Cookie"] = "mine=1"
@@ -61,10 +61,10 @@ def test_a_returned_answer_can_be_changed_without_harm() -> None:
 
 def test_the_least_recently_used_answer_is_evicted() -> None:
     cache = ResponseCache(10)
-    cache.keep("a", Response(b"aaaa"))
-    cache.keep("b", Response(b"bbbb"))
+    cache.store("a", Response(b"aaaa"))
+    cache.store("b", Response(b"bbbb"))
     cache.get("a")
-    cache.keep("c", Response(b"cccc"))
+    cache.store("c", Response(b"cccc"))
     assert [body_of(cache, tag) for tag in "abc"] == [b"aaaa", None, b"cccc"]
     assert cache.bytes == 8
 
@@ -72,15 +72,15 @@ def test_the_least_recently_used_answer_is_evicted() -> None:
 def test_the_same_answer_is_counted_once() -> None:
     cache = ResponseCache(10)
     for _ in range(3):
-        cache.keep("a", Response(b"aaaa"))
+        cache.store("a", Response(b"aaaa"))
     assert cache.bytes == 4
 
 
 def test_an_answer_over_the_limit_is_not_cached() -> None:
     cache = ResponseCache(100, largest=3)
-    cache.keep("plain", Response(b"aaaa"))
+    cache.store("plain", Response(b"aaaa"))
     long = streamed(b"aa", b"aa")
-    cache.keep("streamed", long)
+    cache.store("streamed", long)
     assert read(long) == [b"aa", b"aa"]
     assert (body_of(cache, "plain"), body_of(cache, "streamed"), cache.bytes) == (None, None, 0)
 
@@ -88,7 +88,7 @@ def test_an_answer_over_the_limit_is_not_cached() -> None:
 def test_a_stream_is_cached_once_it_was_sent_whole() -> None:
     cache = ResponseCache(100)
     response = streamed(b"one ", b"two")
-    cache.keep("tag", response)
+    cache.store("tag", response)
     assert cache.get("tag") is None
     assert read(response) == [b"one ", b"two"]
     found = cache.get("tag")
@@ -99,12 +99,12 @@ def test_a_stream_is_cached_once_it_was_sent_whole() -> None:
 def test_a_stream_that_the_client_left_is_not_cached() -> None:
     cache = ResponseCache(100)
     response = streamed(b"one ", b"two")
-    cache.keep("tag", response)
+    cache.store("tag", response)
     assert read(response, pieces=1) == [b"one "]
     assert cache.get("tag") is None
 
 
 def test_files_are_not_cached() -> None:
     cache = ResponseCache(1 << 20)
-    cache.keep("tag", FileResponse(__file__))
+    cache.store("tag", FileResponse(__file__))
     assert cache.get("tag") is None

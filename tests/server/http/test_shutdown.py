@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ray_history.server.http.shutdown import KEY, leave, shutdown_event, until_ending
+from ray_history.server.http.shutdown import SHUTDOWN, leave, shutdown_event, until_shutdown
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -70,8 +70,8 @@ def test_a_stream_without_a_shutdown_is_complete() -> None:
         source = Source()
         for piece in (b"one", b"two", None):
             source.queue.put_nowait(piece)
-        scope = {"state": {KEY: asyncio.Event()}}
-        return [piece async for piece in until_ending(scope, source.pieces())]
+        scope = {"state": {SHUTDOWN: asyncio.Event()}}
+        return [piece async for piece in until_shutdown(scope, source.pieces())]
 
     assert asyncio.run(main()) == [b"one", b"two"]
 
@@ -82,7 +82,7 @@ def test_a_stream_ends_when_the_server_does() -> None:
         source.queue.put_nowait(b"one")
         found = []
         async with asyncio.timeout(60):
-            async for piece in until_ending({"state": {KEY: ending}}, source.pieces()):
+            async for piece in until_shutdown({"state": {SHUTDOWN: ending}}, source.pieces()):
                 found.append(piece)
                 ending.set()  # nothing more comes from the source
         return found, source.closed
@@ -96,7 +96,7 @@ def test_a_failing_stream_fails_visibly() -> None:
         raise OSError("the disk is gone")
 
     async def main() -> None:
-        async for _ in until_ending({"state": {KEY: asyncio.Event()}}, broken()):
+        async for _ in until_shutdown({"state": {SHUTDOWN: asyncio.Event()}}, broken()):
             pass
 
     with pytest.raises(OSError, match="the disk is gone"):

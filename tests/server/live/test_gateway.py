@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.auth import AuthSettings, make_mode
+from ray_history.server.auth import AuthSettings, make_backend
 from ray_history.server.live import gateway
 from ray_history.server.live import heads as heads_module
 from ray_history.server.redaction.rules import has_secrets, redacted
@@ -469,7 +469,7 @@ def test_a_cluster_that_one_may_not_see_does_not_exist_live_either(store: Store,
         {"token": "bob-token-0123456789", "name": "bob", "namespaces": ["team"]},
     ]
     (tmp_path / "tokens.json").write_text(json.dumps(rules))
-    mode = make_mode(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
+    mode = make_backend(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
     ann, bob = ({"Authorization": f"Bearer {name}-token-0123456789"} for name in ("ann", "bob"))
     with place(store, tmp_path, choices={"auth": mode}) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))

@@ -17,7 +17,7 @@ from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.overview import OverviewCache
-from ray_history.server.sessions.prebuild import MOST_BYTES, IndexAhead
+from ray_history.server.sessions.prebuild import MOST_BYTES, Prebuilder
 from tests.server.ui.fleets import write_fleet
 from tests.support.captured import write_archive
 from tests.support.waiting import until
@@ -36,7 +36,7 @@ def indexing(
 ) -> Iterator[Indexer]:
     indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
     known = OverviewCache(store, indexer.summaries, cache / "summaries")
-    ahead = IndexAhead(indexer, SessionCatalog(store, 0.0), known, newest, idle, most_bytes=most_bytes, pause=0.02)
+    ahead = Prebuilder(indexer, SessionCatalog(store, 0.0), known, newest, idle, most_bytes=most_bytes, pause=0.02)
     ahead.start()
     try:
         yield indexer

@@ -14,7 +14,7 @@ from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
 from ray_history.server.auth.backends import FileTokens
-from ray_history.server.auth.credentials import Peers
+from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import WRONG, rules_file
 from tests.server.serving import Served, served
@@ -104,7 +104,7 @@ def test_a_session_that_is_being_opened(axe: Axe, page: Page, tmp_path: Path) ->
 
 def test_signing_in(axe: Axe, page: Page, tmp_path: Path) -> None:
     store = open_store(DirectorySettings(tmp_path / "archive"))
-    mode = FileTokens(RulesFile(rules_file(tmp_path)), Peers())
+    mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers())
     with served(store, tmp_path / "cache", AppConfig(auth=mode)) as server:
         page.open(f"{server.url}/login")
         page.value("document.querySelector('details').open = true")

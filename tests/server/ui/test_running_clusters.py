@@ -13,7 +13,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.auth import AuthSettings, make_mode
+from ray_history.server.auth import AuthSettings, make_backend
 from ray_history.server.live import heads as heads_module
 from tests.server.live.place import Place, place
 from tests.server.ui.fleets import write_fleet
@@ -154,7 +154,7 @@ def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> Non
         {"token": "bob-token-0123456789", "name": "bob", "namespaces": ["team"]},
     ]
     (tmp_path / "tokens.json").write_text(json.dumps(rules))
-    mode = make_mode(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
+    mode = make_backend(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
     with place(opened(tmp_path), tmp_path, choices={"auth": mode}) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.kube.put("RayCluster", ray_cluster("team", "secret", owner=("RayJob", "hidden")))

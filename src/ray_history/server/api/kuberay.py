@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ray_history.archive.catalog import Session
 from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
 from ray_history.server.http.responses import ApiError, note_value, plain_json
-from ray_history.server.live import LiveView
+from ray_history.server.live import LiveGateway
 from ray_history.server.sessions.addressing import SessionCatalog
 
 KINDS = ("raycluster", "rayjob", "rayservice")
@@ -35,7 +35,7 @@ class Addressing:
     """KubeRay's routes for choosing a session."""
 
     catalog: SessionCatalog
-    live: LiveView
+    live: LiveGateway
     secure: bool = False
     """Cookies only over TLS."""
     base_path: str = ""
@@ -104,7 +104,7 @@ class Addressing:
                 )
         namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
         if cookies["session_name"] == "live":
-            return await self.live.cached_per_session(viewer, namespace, cluster)
+            return await self.live.resume(viewer, namespace, cluster)
         return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
     def remember(self, response: Response, session: Session) -> None:

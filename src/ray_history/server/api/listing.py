@@ -34,7 +34,7 @@ from ray_history.server.http.query_params import Filter, boolean, integer, one_o
 from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.sessions.manager import LITTLE, MUCH
+from ray_history.server.sessions.manager import DETAIL_STREAM_BYTES, STREAM_BYTES
 from ray_history.server.sessions.routes import (
     FLAG,
     NUMBER,
@@ -283,7 +283,7 @@ def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
     if listing.sorts_keys_first:
         pages = _pages(query, order, min(listing.offset + listing.limit, counts.filtered))
     else:
-        memory = MUCH if listing.detail else LITTLE
+        memory = DETAIL_STREAM_BYTES if listing.detail else STREAM_BYTES
         pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
     return Streamed(_joined(head, pages, tail))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from ray_history.server.http.middleware import Plumbing
+from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from ray_history.server.sessions.manager import Sessions
 
@@ -22,16 +22,16 @@ METRICS = {
 }
 
 
-def metrics(plumbing: Plumbing, sessions: Sessions, fleet: Fleet, worker: str = "") -> Response:
+def metrics(statistics: RequestStatistics, sessions: Sessions, fleet: Fleet, worker: str = "") -> Response:
     """The numbers of this process; of several processes of one server each says which `worker` it is, because whichever
     is asked answers, and its counters would seem to go up and down."""
     mine = [f'worker="{worker}"'] if worker else []
     values: dict[str, dict[str, float]] = {
         "ray_history_requests_total": {
-            f'method="{method}",status="{status}"': number for (method, status), number in plumbing.requests.items()
+            f'method="{method}",status="{status}"': number for (method, status), number in statistics.requests.items()
         },
-        "ray_history_request_seconds_total": {"": plumbing.seconds},
-        "ray_history_requests_running": {"": plumbing.running},
+        "ray_history_request_seconds_total": {"": statistics.seconds},
+        "ray_history_requests_running": {"": statistics.running},
         "ray_history_sessions_open": {"": sessions.open_count},
         "ray_history_sessions_opened_total": {"": sessions.opened_total},
         "ray_history_cache_bytes": {"": sessions.indexer.cache.used_bytes()},

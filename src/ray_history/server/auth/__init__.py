@@ -1,32 +1,32 @@
-"""Who looks, and what exists for them.
+"""Authentication and access: who sends a request, and which clusters exist for them.
 
-`Guard` stands before the application: without somebody known nothing passes but health, numbers and signing in. What
-somebody may see is asked where sessions are found (`SessionCatalog`), so that no route can forget it: what they may not
-see is not there.
+`Guard` stands before the application: without authentication it passes on only health checks, metrics and signing in.
+Access is checked where sessions are found (`SessionCatalog`), so that no route can forget it. A session that a viewer
+may not see is answered as if it did not exist.
 """
 
 from ray_history.server.settings import AuthSettings
 
-from .backends import Mode, Nobody
+from .backends import AuthBackend, NoAuth
 from .guard import Guard
 from .login import Login
-from .settings import WrongAuth, checked, is_loopback, make_mode
-from .viewer import EVERYBODY, Hidden, Viewer, is_let_in, shown_name, viewer_of
+from .settings import InvalidAuth, check_exposure, is_loopback, make_backend
+from .viewer import EVERYBODY, Hidden, Viewer, display_name, is_authenticated, viewer_of
 
 __all__ = [
     "EVERYBODY",
+    "AuthBackend",
     "AuthSettings",
     "Guard",
     "Hidden",
+    "InvalidAuth",
     "Login",
-    "Mode",
-    "Nobody",
+    "NoAuth",
     "Viewer",
-    "WrongAuth",
-    "checked",
-    "is_let_in",
+    "check_exposure",
+    "display_name",
+    "is_authenticated",
     "is_loopback",
-    "make_mode",
-    "shown_name",
+    "make_backend",
     "viewer_of",
 ]

@@ -1,4 +1,4 @@
-"""Failed attempts of each peer, so that nobody can try tokens for long."""
+"""Failed sign-in attempts by peer, to limit the guessing of tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PEERS = 10_000
 
 
 class Attempts:
-    """At most `most` failures within `seconds` for each peer; the networks of IPv6 count as one peer."""
+    """At most `most` failures within `seconds` for each peer. A /64 network of IPv6 counts as one peer."""
 
     def __init__(self, most: int = 10, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, peer: str) -> float:
-        """Seconds until this peer may try again; zero when it may now."""
+        """Seconds until the peer may try again; 0 if it may now."""
         failures = self._failures.get(_source(peer))
         if failures is None or len(failures) < self._most:
             return 0.0

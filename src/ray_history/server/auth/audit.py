@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for everything that was denied, signed in or downloaded. Never a token."""
+"""The audit log: one line of JSON for each denial, sign-in and download. It never contains a token."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ logger = logging.getLogger("ray_history.audit")
 
 _PEER = "ray_history.peer"
 _READS_LOGS = re.compile(r".*/api/(v0/logs/[^/]+|v0/tasks/timeline|jobs/[^/]+/logs(/tail)?)/?", re.DOTALL)
-"""What is read at length, whether or not it is sent as a file to save."""
+"""Logs and timelines: they count as downloads even if they are shown rather than saved."""
 
 
-def told(event: str, scope: Scope, who: str | None, **more: Any) -> None:
-    """One line: what happened, to whom, from where, on which request."""
-    fact = {
+def record(event: str, scope: Scope, who: str | None, **more: Any) -> None:
+    entry = {
         "event": event,
         "who": who,
         "peer": scope.get(_PEER),
@@ -27,10 +26,10 @@ def told(event: str, scope: Scope, who: str | None, **more: Any) -> None:
         "request": scope.get("ray_history.request_id"),
         **more,
     }
-    logger.info("%s", msgspec.json.encode(fact).decode())
+    logger.info("%s", msgspec.json.encode(entry).decode())
 
 
-def from_peer(scope: Scope, peer: str) -> Scope:
+def with_peer(scope: Scope, peer: str) -> Scope:
     return {**scope, _PEER: peer}
 
 
@@ -39,7 +38,7 @@ def peer_of(scope: Scope) -> str:
 
 
 def is_download(path: str, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether an answer hands out a file, or what is as large as one."""
+    """Whether an answer is a file, or as large as one."""
     if any(name.lower() == b"content-disposition" and value.startswith(b"attachment") for name, value in headers):
         return True
     return _READS_LOGS.fullmatch(path) is not None

@@ -1,4 +1,4 @@
-"""The ways to know somebody: nobody is asked, a token of a file, a proxy's word. Kubernetes has a module of its own."""
+"""The ways to authenticate: none, tokens from a file, headers from a proxy. Kubernetes has a module of its own."""
 
 from __future__ import annotations
 
@@ -7,80 +7,79 @@ from typing import Protocol
 
 from ray_history.server.http.responses import ApiError
 
-from .credentials import Credentials, Peers, is_token
+from .credentials import Credentials, TrustedPeers, is_token
 from .rules import Rule, RulesFile
 from .viewer import EVERYBODY, Viewer
 
 
-class NotKnown(ApiError):
-    """Somebody who showed nothing (401), or something that is not accepted (403).
+class NotAuthenticated(ApiError):
+    """A request without credentials (401), or with credentials that are not accepted (403).
 
-    The numbers are those of a Ray cluster with tokens: its command line and its frontend tell "no token" from "wrong
-    token" by them.
+    A Ray cluster with tokens uses the same statuses: Ray's command line and frontend distinguish a missing token from a
+    wrong one by them.
     """
 
-    def __init__(self, message: str, *, shown: bool) -> None:
-        super().__init__(403 if shown else 401, message)
-        self.shown = shown
+    def __init__(self, message: str, *, has_credentials: bool) -> None:
+        super().__init__(403 if has_credentials else 401, message)
+        self.has_credentials = has_credentials
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens that people sign in with, as they are told on the page."""
+    """What the sign-in page says about tokens."""
 
     wanted: str
     """Which token to paste."""
     source: str
     """Where to get one."""
     command: str = ""
-    """What makes one."""
+    """The command that creates one."""
     shows: str = ""
-    """What one sees with it."""
+    """What becomes visible with it."""
 
 
-class Mode(Protocol):
-    """A way to know somebody."""
+class AuthBackend(Protocol):
+    """A way to authenticate requests."""
 
     @property
-    def peers(self) -> Peers:
-        """The proxies whose word about the client's address is taken."""
+    def peers(self) -> TrustedPeers:
+        """The proxies that are trusted to report the address of the client."""
 
     @property
     def tokens(self) -> Tokens | None:
-        """What people sign in with; none where nobody signs in."""
+        """What people sign in with; None without sign-in."""
 
-    async def known(self, shown: Credentials) -> Viewer:
-        """Who it is; NotKnown, or another refusal when that cannot be found out now."""
+    async def authenticate(self, credentials: Credentials) -> Viewer:
+        """The viewer; raises NotAuthenticated, or another refusal if the viewer cannot be determined now."""
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Close connections."""
 
 
-def usable(shown: Credentials) -> str:
-    """The token that was shown, if it can be one."""
-    if shown.token is None:
-        raise NotKnown(
+def required_token(credentials: Credentials) -> str:
+    if credentials.token is None:
+        raise NotAuthenticated(
             "sign in first: send `Authorization: Bearer TOKEN`, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN for Ray's "
             "commands, or open /login in a browser",
-            shown=False,
+            has_credentials=False,
         )
-    if not is_token(shown.token):
-        raise NotKnown(f"{REJECTED}it is too long, or has characters that no token has", shown=True)
-    return shown.token
+    if not is_token(credentials.token):
+        raise NotAuthenticated(f"{REJECTED}it is too long or contains invalid characters", has_credentials=True)
+    return credentials.token
 
 
 REJECTED = "this token is not accepted: "
-NOT_ACCEPTED = f"{REJECTED}it is unknown, was taken back or has expired"
+NOT_ACCEPTED = f"{REJECTED}it is unknown, revoked or expired"
 
 
 @dataclass(frozen=True)
-class Nobody:
-    """`none`: everybody sees everything."""
+class NoAuth:
+    """`none`: everyone sees everything."""
 
-    peers: Peers = Peers()  # noqa: RUF009  # frozen
+    peers: TrustedPeers = TrustedPeers()  # noqa: RUF009  # frozen
     tokens = None
 
-    async def known(self, shown: Credentials) -> Viewer:  # noqa: ARG002
+    async def authenticate(self, credentials: Credentials) -> Viewer:  # noqa: ARG002
         return EVERYBODY
 
     async def close(self) -> None:
@@ -89,20 +88,20 @@ class Nobody:
 
 @dataclass(frozen=True)
 class FileTokens:
-    """`token`: tokens of a file, each with a name and namespaces."""
+    """`token`: tokens from a file, each with a name and namespaces."""
 
     file: RulesFile
-    peers: Peers
+    peers: TrustedPeers
     tokens = Tokens(
         "Paste the token that you were given for this server.",
-        "Whoever runs this server gives tokens out, and says which namespaces each may see.",
+        "The operator of this server issues tokens and decides which namespaces each may see.",
         shows="You will see the namespaces that your token was given for.",
     )
 
-    async def known(self, shown: Credentials) -> Viewer:
-        rule = self.file.current().by_token(usable(shown))
+    async def authenticate(self, credentials: Credentials) -> Viewer:
+        rule = self.file.current().by_token(required_token(credentials))
         if rule is None:
-            raise NotKnown(NOT_ACCEPTED, shown=True)
+            raise NotAuthenticated(NOT_ACCEPTED, has_credentials=True)
         return _by_rules(rule.name, (rule,))
 
     async def close(self) -> None:
@@ -111,25 +110,28 @@ class FileTokens:
 
 @dataclass(frozen=True)
 class ProxyHeader:
-    """`header`: a proxy in front signs people in, and tells their name and groups in headers."""
+    """`header`: a proxy authenticates people and sends their name and groups in headers."""
 
     file: RulesFile
-    peers: Peers
+    peers: TrustedPeers
     name_header: str
     groups_header: str
     tokens = None
 
-    async def known(self, shown: Credentials) -> Viewer:
-        names = shown.values(self.name_header)
-        if not shown.through_trusted:
-            raise NotKnown(
-                "sign in through the proxy that stands before this server; it takes nobody else's word", shown=False
+    async def authenticate(self, credentials: Credentials) -> Viewer:
+        names = credentials.values(self.name_header)
+        if not credentials.through_trusted:
+            raise NotAuthenticated(
+                "sign in through the proxy in front of this server: only requests from a trusted proxy are accepted",
+                has_credentials=False,
             )
         if len(names) != 1 or not names[0].strip():
-            # Two of them: one may be the client's own, which a careless proxy let through.
-            raise NotKnown(f"the proxy must tell who this is in one {self.name_header} header", shown=False)
+            # Of two headers one may be the client's own, which a careless proxy let through.
+            raise NotAuthenticated(
+                f"the proxy must send the user's name in exactly one {self.name_header} header", has_credentials=False
+            )
         name = names[0].strip()[:256]
-        groups = [group.strip() for value in shown.values(self.groups_header) for group in value.split(",")]
+        groups = [group.strip() for value in credentials.values(self.groups_header) for group in value.split(",")]
         return _by_rules(name, self.file.current().of(name, groups))
 
     async def close(self) -> None:
@@ -137,7 +139,7 @@ class ProxyHeader:
 
 
 def _by_rules(name: str, rules: tuple[Rule, ...]) -> Viewer:
-    async def sees(namespace: str, cluster: str) -> bool:
-        return any(rule.sees(namespace, cluster) for rule in rules)
+    async def can_see(namespace: str, cluster: str) -> bool:
+        return any(rule.allows(namespace, cluster) for rule in rules)
 
-    return Viewer(name, sees)
+    return Viewer(name, can_see)

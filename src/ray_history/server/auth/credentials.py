@@ -1,4 +1,4 @@
-"""What a request shows: a token in one of the places where Ray's clients put it, and where it came from."""
+"""The credentials of a request: a token in any place where Ray's clients put it, and the address of the client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 COOKIE = "ray-history-token"
-"""Not Ray's name: cookies know no ports, and a Ray Dashboard on the same host would get ours and overwrite it."""
+"""Not Ray's name: cookies ignore ports, so a Ray Dashboard on the same host would receive and overwrite this one."""
 RAYS_COOKIE = "ray-authentication-token"
 LONGEST_TOKEN = 8192
 
@@ -21,11 +21,10 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 _CARRIERS = (b"authorization", b"x-ray-authorization")
 _TOKEN_COOKIES = (COOKIE.encode(), RAYS_COOKIE.encode())
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750; all of it may stand in a header and in a cookie."""
+"""RFC 6750; every such token is valid in a header and in a cookie."""
 
 
 def is_token(text: str) -> bool:
-    """Whether it can be a token at all."""
     return len(text) <= LONGEST_TOKEN and _TOKEN.fullmatch(text) is not None
 
 
@@ -35,11 +34,11 @@ def token_hash(token: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows of who sent it."""
+    """What a request carries about its sender."""
 
     token: str | None = field(repr=False)
     peer: str
-    """The address of the client, as far as trusted proxies tell it."""
+    """The address of the client, according to trusted proxies."""
     through_trusted: bool
     """Whether the connection itself comes from a trusted proxy."""
     headers: Headers = field(repr=False)
@@ -50,7 +49,7 @@ class Credentials:
 
 
 def bearer(headers: Headers) -> str | None:
-    """The token, looked for where Ray looks, in its order; of cookies ours comes first."""
+    """The token from the headers and cookies that Ray reads, in Ray's order; our own cookie precedes Ray's."""
     for carrier in _CARRIERS:
         for name, value in headers:
             scheme, _, token = value.decode("latin-1").strip().partition(" ")
@@ -61,7 +60,7 @@ def bearer(headers: Headers) -> str | None:
 
 
 def without_tokens(headers: Headers) -> Headers:
-    """The headers without any token, so that nothing behind the guard can pass one on."""
+    """The headers without any token, so that nothing behind the guard can forward one."""
     kept: Headers = []
     for name, value in headers:
         if name == b"cookie":
@@ -80,14 +79,14 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Peers:
-    """The proxies whose word is taken."""
+class TrustedPeers:
+    """The proxies whose forwarding headers are trusted."""
 
     networks: tuple[Network, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Peers:
-        """Addresses and networks, separated by commas; ValueError tells what is none."""
+    def parse(cls, text: str) -> TrustedPeers:
+        """Parse addresses and networks, separated by commas; raises ValueError."""
         return cls(tuple(ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()))
 
     def trusts(self, address: str) -> bool:
@@ -99,18 +98,18 @@ class Peers:
             parsed = parsed.ipv4_mapped
         return any(parsed.version == network.version and parsed in network for network in self.networks)
 
-    def shown(self, scope: Scope) -> Credentials:
-        """What a request shows; a chain of trusted proxies is followed to the first address that is none of theirs."""
+    def credentials(self, scope: Scope) -> Credentials:
+        """The credentials of a request. A chain of trusted proxies is followed to the first address beyond them."""
         headers: Headers = list(scope["headers"])
         peer = direct = str(scope["client"][0]) if scope.get("client") else "unknown"
-        told = [part.strip() for name, value in headers if name == b"x-forwarded-for" for part in _parts(value)]
-        while told and self.trusts(peer):
-            peer = _without_port(told.pop()[:64])
+        chain = [part.strip() for name, value in headers if name == b"x-forwarded-for" for part in _parts(value)]
+        while chain and self.trusts(peer):
+            peer = _without_port(chain.pop()[:64])
         return Credentials(bearer(headers), peer, self.trusts(direct), headers)
 
 
 def _without_port(address: str) -> str:
-    """Some proxies tell `192.0.2.1:4711`, or `[2001:db8::1]:4711`; every connection would be another peer."""
+    """Some proxies send `192.0.2.1:4711` or `[2001:db8::1]:4711`, by which every connection would be another peer."""
     found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]+):\d+", address)
     return (found[1] or found[2]) if found else address
 

@@ -1,4 +1,4 @@
-"""The guard before the application: finds out who asks, lets nobody else in, and keeps the audit log."""
+"""The guard before the application: authenticates requests, and records denials and downloads in the audit log."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from starlette.websockets import WebSocket
 from ray_history.server.http.responses import ApiError, error_response
 
 from . import audit
-from .backends import Mode, NotKnown
+from .backends import AuthBackend, NotAuthenticated
 from .credentials import Credentials, without_tokens
-from .viewer import EVERYBODY, let_in
+from .viewer import EVERYBODY, with_viewer
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
 OPEN = {
     "GET": re.compile(rf"/(livez|readz|healthz|metrics|login)|{_BELOW}/(_pages/[^/]+|api/authentication_mode)"),
     "POST": re.compile(rf"/(login|logout)|{_BELOW}/api/authenticate"),
 }
-"""What is answered to people who are not known: that the server lives, its numbers, how its pages look, the way in."""
+"""Paths that need no authentication: health checks, metrics, static files of the pages, signing in."""
 
 Refuse: TypeAlias = Callable[[Scope, ApiError], Awaitable[Response]]
-"""Tells a refusal in the form that suits who asked."""
+"""Writes a refusal as a page or as JSON, whichever the client expects."""
 
 
 class Guard:
-    """Stands between the plumbing and the application."""
+    """The last middleware before the routes."""
 
-    def __init__(self, app: ASGIApp, mode: Mode, refuse: Refuse, base_path: str = "") -> None:
-        self._app, self._mode, self._refuse_in_form, self._base = app, mode, refuse, base_path
+    def __init__(self, app: ASGIApp, backend: AuthBackend, refuse: Refuse, base_path: str = "") -> None:
+        self._app, self._backend, self._write_refusal, self._base = app, backend, refuse, base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        shown = self._mode.peers.shown(scope)
-        scope = audit.from_peer(scope, shown.peer)
-        if shown.through_trusted:
-            _take_over_scheme(scope, shown)
+        credentials = self._backend.peers.credentials(scope)
+        scope = audit.with_peer(scope, credentials.peer)
+        if credentials.through_trusted:
+            _use_forwarded_scheme(scope, credentials)
         path = scope["path"].removeprefix(self._base) if scope["path"].startswith(self._base + "/") else ""
         method = {"HEAD": "GET"}.get(scope.get("method", ""), scope.get("method", ""))
         if method in OPEN and OPEN[method].fullmatch(path):
-            await self._app(scope, receive, send)  # without a viewer; with the tokens, which signing in looks at
+            await self._app(scope, receive, send)  # without a viewer, but with the token, which signing in needs
             return
         if method == "POST":
             await error_response(ApiError(405, "POST is not allowed: history cannot be changed"))(scope, receive, send)
             return
         try:
-            viewer = await self._mode.known(shown)
+            viewer = await self._backend.authenticate(credentials)
         except ApiError as refused:
-            audit.told("denied", scope, None, status=refused.status)
+            audit.record("denied", scope, None, status=refused.status)
             await self._refuse(refused, scope, receive, send)
             return
-        inner = let_in(scope, viewer, without_tokens(shown.headers))
-        watched = _Watched(inner, send, private=viewer is not EVERYBODY)
+        inner = with_viewer(scope, viewer, without_tokens(credentials.headers))
+        watched = _WatchedSend(inner, send, private=viewer is not EVERYBODY)
         try:
             await self._app(inner, receive, watched)
         finally:
             if watched.is_download:
-                audit.told("downloaded", inner, viewer.name, status=watched.status, bytes=watched.sent)
+                audit.record("downloaded", inner, viewer.name, status=watched.status, bytes=watched.sent)
 
     async def _refuse(self, refused: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -73,34 +73,34 @@ class Guard:
             await (await self._refusal(refused, scope))(scope, receive, send)
 
     async def _refusal(self, refused: ApiError, scope: Scope) -> Response:
-        if isinstance(refused, NotKnown) and self._mode.tokens and _is_page(scope):
-            asked = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-            way_in = f"{self._base}/login?next={quote(asked, safe='/')}"
-            return RedirectResponse(way_in, 303, {"Cache-Control": "no-store"})
-        return self._marked(refused, await self._refuse_in_form(scope, refused))
+        if isinstance(refused, NotAuthenticated) and self._backend.tokens and _is_page(scope):
+            target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+            login = f"{self._base}/login?next={quote(target, safe='/')}"
+            return RedirectResponse(login, 303, {"Cache-Control": "no-store"})
+        return self._marked(refused, await self._write_refusal(scope, refused))
 
     def _marked(self, refused: ApiError, response: Response) -> Response:
         response.headers["Cache-Control"] = "no-store"
-        if isinstance(refused, NotKnown) and self._mode.tokens:
-            problem = ', error="invalid_token"' if refused.shown else ""
+        if isinstance(refused, NotAuthenticated) and self._backend.tokens:
+            problem = ', error="invalid_token"' if refused.has_credentials else ""
             response.headers["WWW-Authenticate"] = f'Bearer realm="ray-history"{problem}'
         return response
 
 
 def _is_page(scope: Scope) -> bool:
-    """Whether a browser goes there by itself: then it is shown the way in."""
-    wanted = b",".join(value for name, value in scope["headers"] if name == b"accept")
-    return scope["type"] == "http" and scope["method"] == "GET" and b"text/html" in wanted
+    """Whether a browser navigates there: it is redirected to the sign-in page."""
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
+    return scope["type"] == "http" and scope["method"] == "GET" and b"text/html" in accepted
 
 
-def _take_over_scheme(scope: Scope, shown: Credentials) -> None:
-    told = shown.values("x-forwarded-proto")
-    if told and told[-1] in ("http", "https"):
-        scope["scheme"] = told[-1] if scope["type"] == "http" else told[-1].replace("http", "ws")
+def _use_forwarded_scheme(scope: Scope, credentials: Credentials) -> None:
+    schemes = credentials.values("x-forwarded-proto")
+    if schemes and schemes[-1] in ("http", "https"):
+        scope["scheme"] = schemes[-1] if scope["type"] == "http" else schemes[-1].replace("http", "ws")
 
 
-class _Watched:
-    """Sends on what the application answers: kept out of shared caches, and told to the audit log when downloaded."""
+class _WatchedSend:
+    """Sends the answer, keeps it out of shared caches, and notes whether it is a download."""
 
     def __init__(self, scope: Scope, send: Send, *, private: bool) -> None:
         self._scope, self._send, self._private = scope, send, private
@@ -121,8 +121,8 @@ class _Watched:
 
 
 def _private(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What one may see must not be kept by a cache for others."""
-    told = next((value for name, value in headers if name.lower() == b"cache-control"), b"no-cache")
-    if b"no-store" not in told:
-        told = b"private, " + told.replace(b"public, ", b"")
-    return [*(pair for pair in headers if pair[0].lower() != b"cache-control"), (b"cache-control", told)]
+    """A shared cache must not store an answer of one viewer for others."""
+    value = next((value for name, value in headers if name.lower() == b"cache-control"), b"no-cache")
+    if b"no-store" not in value:
+        value = b"private, " + value.replace(b"public, ", b"")
+    return [*(pair for pair in headers if pair[0].lower() != b"cache-control"), (b"cache-control", value)]

@@ -1,6 +1,6 @@
-"""Signing in and out with a browser: a page of ours, and what the Ray Dashboard's own dialog asks for.
+"""Signing in and out with a browser, on the sign-in page or in the Ray Dashboard's own dialog.
 
-The token is kept in a cookie that scripts cannot read, and checked with every request: no server remembers anybody.
+The token is stored in a cookie that scripts cannot read, and checked with every request: the server keeps no sessions.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ray_history.server.http.responses import ApiError, plain_json
 
 from . import audit
 from .attempts import Attempts
-from .backends import REJECTED, Mode, NotKnown
+from .backends import REJECTED, AuthBackend, NotAuthenticated
 from .credentials import COOKIE, Credentials, Headers, bearer
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600
 _LONGEST_IN_COOKIE = 3800
-"""Browsers drop cookies of more than 4096 bytes without a word."""
+"""Browsers silently drop cookies of more than 4096 bytes."""
 _LARGEST_FORM = 16 << 10
 _TITLES = {
     401: "No token was sent",
     429: "Too many attempts",
-    503: "Nobody can sign in at the moment",
+    503: "Signing in is not possible at the moment",
 }
-"""What went wrong, where it is not the token."""
+"""Titles by status; for other statuses it is the token that was rejected."""
 
 
 class Page(Protocol):
-    """Makes an answer of one of the server's pages."""
+    """Renders one of the server's pages."""
 
     def __call__(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response: ...
 
@@ -43,45 +43,51 @@ class Login:
     """The routes for signing in and out."""
 
     def __init__(
-        self, mode: Mode, page: Page, base_path: str = "", *, secure: bool = False, attempts: Attempts | None = None
+        self,
+        backend: AuthBackend,
+        page: Page,
+        base_path: str = "",
+        *,
+        secure: bool = False,
+        attempts: Attempts | None = None,
     ) -> None:
-        self._mode, self._page, self._base, self._secure = mode, page, base_path, secure
+        self._backend, self._page, self._base, self._secure = backend, page, base_path, secure
         self._attempts = attempts or Attempts()
 
     def routes(self) -> list[BaseRoute]:
-        below = ("", "/s/{namespace}/{cluster}/{session}")
+        below, read = ("", "/s/{namespace}/{cluster}/{session}"), ["GET", "HEAD"]
         return [
-            Route("/login", self.page, methods=["GET", "HEAD"]),
+            Route("/login", self.page, methods=read),
             Route("/login", self.sign_in, methods=["POST"]),
             Route("/logout", self.sign_out, methods=["POST"]),
-            *(Route(f"{prefix}/api/authentication_mode", self.told_mode, methods=["GET", "HEAD"]) for prefix in below),
+            *(Route(f"{prefix}/api/authentication_mode", self.authentication_mode, methods=read) for prefix in below),
             *(Route(f"{prefix}/api/authenticate", self.authenticate, methods=["POST"]) for prefix in below),
         ]
 
     async def page(self, request: Request) -> Response:
-        """The page to sign in; for those who are signed in, to sign out."""
+        """The page to sign in, or to sign out."""
         after = self._safe(request.query_params.get("next", ""))
-        if self._mode.tokens is None:
+        if self._backend.tokens is None:
             return RedirectResponse(after, 303)
-        shown = self._shown(request, bearer(list(request.scope["headers"])))
-        if shown.token is not None:
+        credentials = self._credentials(request, bearer(list(request.scope["headers"])))
+        if credentials.token is not None:
             try:
-                viewer = await self._mode.known(shown)
+                viewer = await self._backend.authenticate(credentials)
             except ApiError as refused:
                 return self._form(request, after, refused if refused.status != 403 else None)
             return self._page(request, "login.html", signed_in=viewer.name, after=after)
         return self._form(request, after)
 
     async def sign_in(self, request: Request) -> Response:
-        """The token of the page's form, into a cookie."""
+        """Store the token from the form in a cookie."""
         _same_site(request)
         form = _fields(await _body(request))
         after = self._safe(form.get("next", ""))
-        if self._mode.tokens is None:
+        if self._backend.tokens is None:
             return RedirectResponse(after, 303)
         token = form.get("token", "").strip()
         try:
-            await self._checked(request, token or None)
+            await self._authenticate(request, token or None)
         except ApiError as refused:
             return self._form(request, after, refused, refused.status)
         response = RedirectResponse(after, 303, {"Cache-Control": "no-store"})
@@ -96,62 +102,59 @@ class Login:
         )
         return response
 
-    async def told_mode(self, _: Request) -> Response:
-        """What makes the dashboard show its own dialog when a request is refused."""
-        return plain_json({"authentication_mode": "token" if self._mode.tokens else "disabled"})
+    async def authentication_mode(self, _: Request) -> Response:
+        """The dashboard shows its own dialog after a refusal if this says `token`."""
+        return plain_json({"authentication_mode": "token" if self._backend.tokens else "disabled"})
 
     async def authenticate(self, request: Request) -> Response:
-        """The dashboard's dialog sends the token as a header, which no other site's page can."""
-        told = [pair for pair in request.scope["headers"] if pair[0] == b"authorization"]
-        token = bearer(told)
-        await self._checked(request, token)
+        """The dashboard's dialog sends the token as a header, which pages of other sites cannot do."""
+        token = bearer([pair for pair in request.scope["headers"] if pair[0] == b"authorization"])
+        await self._authenticate(request, token)
         response = plain_json({"status": "authenticated", "message": "Token is valid"})
         response.headers["Cache-Control"] = "no-store"
         self._remember(request, response, token or "")
         return response
 
-    async def _checked(self, request: Request, token: str | None) -> Viewer:
-        """Whose token it is; every failure counts, and too many are not looked at."""
+    async def _authenticate(self, request: Request, token: str | None) -> Viewer:
+        """The viewer of a token. After too many failures of a peer its tokens are not even checked."""
         peer = audit.peer_of(request.scope)
-        if self._mode.tokens is None:
-            raise ApiError(401, "nobody signs in here with a token")
+        if self._backend.tokens is None:
+            raise ApiError(401, "token sign-in is disabled")
         if wait := self._attempts.wait(peer):
-            audit.told("sign-in refused", request.scope, None, status=429)
+            audit.record("sign-in refused", request.scope, None, status=429)
             raise ApiError(429, f"too many attempts; try again in {wait:.0f} s")
         if token is not None and len(token) > _LONGEST_IN_COOKIE:
-            raise ApiError(400, "this token is too long for a cookie; programs can send it as Authorization header")
+            raise ApiError(400, "the token is too long for a cookie; send it in an Authorization header instead")
         try:
-            viewer = await self._mode.known(self._shown(request, token))
-        except NotKnown as refused:
+            viewer = await self._backend.authenticate(self._credentials(request, token))
+        except NotAuthenticated as refused:
             self._attempts.failed(peer)
-            audit.told("sign-in refused", request.scope, None, status=refused.status)
+            audit.record("sign-in refused", request.scope, None, status=refused.status)
             raise
-        audit.told("signed in", request.scope, viewer.name)
+        audit.record("signed in", request.scope, viewer.name)
         return viewer
 
-    def _shown(self, request: Request, token: str | None) -> Credentials:
+    def _credentials(self, request: Request, token: str | None) -> Credentials:
         headers: Headers = list(request.scope["headers"])
         return Credentials(token, audit.peer_of(request.scope), through_trusted=False, headers=headers)
 
     def _remember(self, request: Request, response: Response, token: str) -> None:
-        """Lax, not strict: a link from a chat must open. Nothing here can be changed by following one."""
-        secure = self._is_secure(request)
         response.set_cookie(
             COOKIE,
             token,
             max_age=COOKIE_LIFE,
             path=self._base or "/",
-            secure=secure,
+            secure=self._is_secure(request),
             httponly=True,
-            samesite="lax",
+            samesite="lax",  # with `strict` a link from a chat would not open; following one changes nothing
         )
 
     def _is_secure(self, request: Request) -> bool:
-        """Under TLS, here or at any proxy: who lies about it only locks their own cookie."""
+        """Whether the client uses TLS. The header may be forged: that only restricts the client's own cookie."""
         return self._secure or request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
 
     def _safe(self, after: str) -> str:
-        """A path of this server to go on to; anything that could lead elsewhere becomes the home page."""
+        """The path to continue with; anything that could lead to another site becomes the home page."""
         home = f"{self._base}/"
         if not re.fullmatch(r"/[\x21-\x7e]*", after) or after.startswith("//") or "\\" in after or len(after) > 4096:
             return home
@@ -159,22 +162,21 @@ class Login:
         return after if not parts.scheme and not parts.netloc and after.startswith(home) else home
 
     def _form(self, request: Request, after: str, refused: ApiError | None = None, status: int = 200) -> Response:
-        why = refused.message.removeprefix(REJECTED) if refused else ""
+        reason = refused.message.removeprefix(REJECTED) if refused else ""
         return self._page(
             request,
             "login.html",
             status=status,
             signed_in=None,
             after=after,
-            tokens=self._mode.tokens,
+            tokens=self._backend.tokens,
             longest=_LONGEST_IN_COOKIE,
             problem=_TITLES.get(refused.status, "That token was not accepted") if refused else "",
-            why=why[:1].upper() + why[1:],
+            why=reason[:1].upper() + reason[1:],
         )
 
 
 async def _body(request: Request) -> bytes:
-    """The form, as long as it is none of the long ones."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -187,15 +189,15 @@ def _fields(form: bytes) -> dict[str, str]:
     try:
         fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=10)
     except ValueError:
-        raise ApiError(400, "the form has more fields than the page to sign in has") from None
+        raise ApiError(400, "too many form fields") from None
     return {name: values[0] for name, values in fields.items()}
 
 
 def _same_site(request: Request) -> None:
-    """No other site's page may sign somebody in or out here."""
+    """Refuse forms that pages of other sites submit."""
     origin = request.headers.get("origin")
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")}
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
         origin is not None and origin.partition("://")[2] not in hosts
     ):
-        raise ApiError(403, "sign in on this server's own page: this form came from another site")
+        raise ApiError(403, "cross-site form submission; use the sign-in page of this server")

@@ -1,4 +1,4 @@
-"""What the operator chose about who may see what, and the mode that is made of it."""
+"""The settings of authentication, and the backend that they select."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from ray_history.kube import Access, KubeError, Kubernetes
 from ray_history.server.settings import AuthSettings
 
-from .backends import FileTokens, Mode, Nobody, ProxyHeader
-from .by_kubernetes import ByKubernetes, parse_access
-from .credentials import Peers
-from .rules import RulesFile, WrongRules
+from .backends import AuthBackend, FileTokens, NoAuth, ProxyHeader
+from .credentials import TrustedPeers
+from .kubernetes import KubernetesTokens, parse_access
+from .rules import InvalidRules, RulesFile
 
 _LOOPBACK = "127.0.0.1,::1"
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
-class WrongAuth(ValueError):
-    """A choice that cannot be carried out, and what to change."""
+class InvalidAuth(ValueError):
+    """Settings that cannot be used; the message says what to change."""
 
 
 def is_loopback(host: str) -> bool:
@@ -30,46 +30,45 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def checked(settings: AuthSettings, host: str) -> AuthSettings:
-    """The choice, made for those who listen on loopback only; nobody else gets an open server without saying so."""
-    if settings.auth is not None or is_loopback(host):
-        return settings
-    raise WrongAuth(
-        f"whoever reaches {host} would see every session: choose who may with --auth token, kubernetes or header, "
-        "or say --auth none"
-    )
+def check_exposure(settings: AuthSettings, host: str) -> None:
+    """Refuse to listen beyond the loopback interface unless the operator chose how to authenticate."""
+    if settings.auth is None and not is_loopback(host):
+        raise InvalidAuth(
+            f"refusing to listen on {host} without authentication: set --auth token, kubernetes or header, "
+            "or --auth none to show every session to everyone"
+        )
 
 
-def make_mode(settings: AuthSettings, api_server: Callable[[], Access]) -> Mode:
-    """The mode; the API server is only looked for when it is to be asked."""
+def make_backend(settings: AuthSettings, api_server: Callable[[], Access]) -> AuthBackend:
+    """The backend; `api_server` is only called if the backend needs it."""
     try:
-        peers = Peers.parse(settings.auth_trusted_peers or _LOOPBACK)
+        peers = TrustedPeers.parse(settings.auth_trusted_peers or _LOOPBACK)
     except ValueError as error:
-        raise WrongAuth(f"--auth-trusted-peers wants addresses and networks such as 10.0.0.0/8: {error}") from None
+        raise InvalidAuth(f"--auth-trusted-peers: expected networks such as 10.0.0.0/8: {error}") from None
     match settings.auth:
         case None | "none":
-            return Nobody(peers)
+            return NoAuth(peers)
         case "token":
             return FileTokens(_file(settings, "tokens"), peers)
         case "header":
             return _header(settings, peers)
         case "kubernetes":
             return _kubernetes(settings, peers, api_server)
-    raise WrongAuth(f"--auth {settings.auth} is not known: use none, token, kubernetes or header")
+    raise InvalidAuth(f"unknown --auth {settings.auth}: expected none, token, kubernetes or header")
 
 
-def _header(settings: AuthSettings, peers: Peers) -> Mode:
+def _header(settings: AuthSettings, peers: TrustedPeers) -> AuthBackend:
     if not settings.auth_trusted_peers:
-        raise WrongAuth("--auth header needs --auth-trusted-peers: the addresses of the proxy whose word is taken")
+        raise InvalidAuth("--auth header needs --auth-trusted-peers: the addresses of the proxy")
     for name in (settings.auth_header, settings.auth_groups_header):
         if not _HEADER.fullmatch(name):
-            raise WrongAuth(f"{name!r} is no name of a header")
+            raise InvalidAuth(f"{name!r} is not a valid header name")
     return ProxyHeader(_file(settings, "rules"), peers, settings.auth_header, settings.auth_groups_header)
 
 
-def _kubernetes(settings: AuthSettings, peers: Peers, api_server: Callable[[], Access]) -> Mode:
+def _kubernetes(settings: AuthSettings, peers: TrustedPeers, api_server: Callable[[], Access]) -> AuthBackend:
     try:
-        return ByKubernetes(
+        return KubernetesTokens(
             Kubernetes(api_server()),
             peers,
             parse_access(settings.auth_access),
@@ -78,15 +77,15 @@ def _kubernetes(settings: AuthSettings, peers: Peers, api_server: Callable[[], A
             seconds=settings.auth_cache,
         )
     except KubeError as error:
-        raise WrongAuth(f"--auth kubernetes: {error}") from None
+        raise InvalidAuth(f"--auth kubernetes: {error}") from None
     except ValueError as error:
-        raise WrongAuth(f"--auth-access {error}") from None
+        raise InvalidAuth(f"--auth-access {error}") from None
 
 
-def _file(settings: AuthSettings, what: str) -> RulesFile:
+def _file(settings: AuthSettings, content: str) -> RulesFile:
     if not settings.auth_file:
-        raise WrongAuth(f"--auth {settings.auth} needs --auth-{what}-file FILE")
+        raise InvalidAuth(f"--auth {settings.auth} needs --auth-{content}-file FILE")
     try:
         return RulesFile(Path(settings.auth_file))
-    except WrongRules as error:
-        raise WrongAuth(f"--auth-{what}-file: {error}") from None
+    except InvalidRules as error:
+        raise InvalidAuth(f"--auth-{content}-file: {error}") from None

@@ -1,4 +1,4 @@
-"""Somebody who looks: a name for the log, and which clusters exist for them."""
+"""The viewer of a request: a name for the log, and the clusters that they may see."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ray_history.archive.layout import Cluster
 from ray_history.server.http.responses import ApiError
 
 _VIEWER = "ray_history.viewer"
-_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 
 
 class Hidden(ApiError):
-    """Something that is there and does not exist for this viewer: answered exactly as if it were not there."""
+    """Something that the viewer may not see. The answer is the same as if it did not exist."""
 
     def __init__(self, message: str) -> None:
         super().__init__(404, message)
@@ -25,27 +25,25 @@ class Hidden(ApiError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Viewer:
-    """Who asks."""
-
     name: str
-    sees: Callable[[str, str], Awaitable[bool]]
-    """Whether the cluster of this namespace and name exists for them."""
+    can_see: Callable[[str, str], Awaitable[bool]]
+    """Whether they may see the cluster with this namespace and name."""
 
-    async def seen(self, clusters: Iterable[Cluster]) -> frozenset[Cluster]:
-        """Those of the clusters that exist for them."""
+    async def visible(self, clusters: Iterable[Cluster]) -> frozenset[Cluster]:
+        """Those of the clusters that they may see."""
         if self is EVERYBODY:
             return frozenset(clusters)
         by_namespace: dict[str, set[Cluster]] = {}
         for cluster in clusters:
             by_namespace.setdefault(cluster.namespace, set()).add(cluster)
-        turns = asyncio.Semaphore(_AT_ONCE)
+        semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
-        async def of_namespace(namespace: str) -> list[Cluster]:
-            async with turns:
-                return [cluster for cluster in by_namespace[namespace] if await self.sees(namespace, cluster.name)]
+        async def visible_in(namespace: str) -> list[Cluster]:
+            async with semaphore:
+                return [cluster for cluster in by_namespace[namespace] if await self.can_see(namespace, cluster.name)]
 
-        found = await asyncio.gather(*map(of_namespace, by_namespace))
-        return frozenset(cluster for some in found for cluster in some)
+        found = await asyncio.gather(*map(visible_in, by_namespace))
+        return frozenset(cluster for clusters_of_one in found for cluster in clusters_of_one)
 
 
 async def _everything(_namespace: str, _cluster: str) -> bool:
@@ -53,26 +51,26 @@ async def _everything(_namespace: str, _cluster: str) -> bool:
 
 
 EVERYBODY = Viewer("anybody", _everything)
-"""The viewer of a server that asks nobody who they are."""
+"""The viewer of all requests to a server without authentication."""
 
 
 def viewer_of(scope: Scope) -> Viewer:
-    """Who asks; a request that passed no guard has nobody, and fails."""
+    """The viewer of a request; a KeyError if it did not pass the guard."""
     viewer: Viewer = scope[_VIEWER]
     return viewer
 
 
-def shown_name(scope: Scope) -> str | None:
-    """Whose name a page shows; nobody's where nobody is asked, or known."""
+def display_name(scope: Scope) -> str | None:
+    """The name that pages show; None without authentication."""
     viewer: Viewer | None = scope.get(_VIEWER)
     return None if viewer is None or viewer is EVERYBODY else viewer.name
 
 
-def is_let_in(scope: Scope) -> bool:
-    """Whether whoever asks passed the guard; what is open to all is answered to others too."""
+def is_authenticated(scope: Scope) -> bool:
+    """Whether the request passed the guard; open paths are answered to others, too."""
     return _VIEWER in scope
 
 
-def let_in(scope: Scope, viewer: Viewer, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """The request as everything behind the guard gets it."""
+def with_viewer(scope: Scope, viewer: Viewer, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """The scope as everything behind the guard gets it."""
     return {**scope, _VIEWER: viewer, "headers": headers}

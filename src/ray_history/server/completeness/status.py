@@ -18,8 +18,8 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.server.completeness.report import unknown_types
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
-from ray_history.server.http.shutdown import until_ending
-from ray_history.server.sessions.endpoint import SessionRequest, refused_by_archive
+from ray_history.server.http.shutdown import until_shutdown
+from ray_history.server.sessions.endpoint import SessionRequest, archive_refusal
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
@@ -40,7 +40,7 @@ class Status:
         self._sessions.start(session)
         response: Response
         if "text/event-stream" in Request(scope).headers.get("accept", ""):
-            events = until_ending(scope, self._events(session, note))
+            events = until_shutdown(scope, self._events(session, note))
             response = StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         else:
             response = plain_json(self._told(session, note))
@@ -73,7 +73,7 @@ class Status:
         try:
             self._sessions.release(await self._sessions.acquire(session))
         except ArchiveError as error:
-            return refused_by_archive(error).message
+            return archive_refusal(error).message
         except Exception as error:  # whoever listens is told, whatever it is
             logger.error("%s cannot be opened", session.name, exc_info=error)
             return "the server made a mistake; its log says more"

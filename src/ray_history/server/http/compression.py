@@ -1,8 +1,8 @@
-"""Compresses text with what the client takes, piece by piece.
+"""Compression of text with gzip or zstd, whichever the client prefers.
 
-Of gzip and zstd, where a client takes both alike, it is gzip: a Ray that shows us (`--proxy-server-url`) passes on
-what the browser takes, reads the answer with aiohttp, which knows zstd only where `backports.zstd` is installed, and
-shows its own cluster instead of an answer that it cannot read.
+A client that accepts both alike gets gzip. A Ray that forwards requests (`--proxy-server-url`) passes on the codings
+that the browser accepts, but reads the answer with aiohttp, which knows zstd only where `backports.zstd` is installed,
+and shows its own cluster instead of an answer that it cannot read.
 """
 
 from __future__ import annotations
@@ -21,70 +21,84 @@ else:
     from backports import zstd
 
 _KINDS = ("application/json", "text/", "application/javascript", "application/manifest+json", "image/svg+xml")
-_WORTH_IT = 1024
+_MIN_SIZE = 1024
 _CODING = re.compile(r"\s*(?P<name>[a-z0-9*_-]+)\s*(?:;\s*q\s*=\s*(?P<weight>[01](?:\.[0-9]{0,3})?)\s*)?")
 
 
 def coding(accepted: str) -> str:
-    """`gzip`, `zstd`, or nothing: what an `Accept-Encoding` likes best. What cannot be understood is not taken."""
+    """The coding that an `Accept-Encoding` header prefers: `gzip`, `zstd`, or none. Malformed parts are ignored."""
     parts = (_CODING.fullmatch(part) for part in accepted.lower().split(","))
     weights = {part["name"]: float(part["weight"] or 1) for part in parts if part}
     others = weights.get("*", 0.0)
-    gzip, packed = weights.get("gzip", others), weights.get("zstd", others)
-    if max(gzip, packed) <= 0 or weights.get("identity", 0.0) > max(gzip, packed):
+    gzip, zstd_weight = weights.get("gzip", others), weights.get("zstd", others)
+    best = max(gzip, zstd_weight)
+    if best <= 0 or weights.get("identity", 0.0) > best:
         return ""
-    return "gzip" if gzip >= packed else "zstd"
+    return "gzip" if gzip == best else "zstd"
 
 
-class Compressing:
+class Compression:
+    """Compresses answers piece by piece."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            send = _CompressedResponse(scope, send)
+        await self._app(scope, receive, send)
+
+
+class _CompressedResponse:
     """One answer on its way out."""
 
-    def __init__(self, app: ASGIApp, scope: Scope, send: Send) -> None:
-        self._app, self._scope, self._send = app, scope, send
-        told = [value.decode("latin-1") for name, value in scope["headers"] if name == b"accept-encoding"]
-        self._coding = coding(",".join(told)) if scope["method"] == "GET" else ""
-        self._packer: Any = None
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._send = send
+        accepted = [value.decode("latin-1") for name, value in scope["headers"] if name == b"accept-encoding"]
+        self._coding = coding(",".join(accepted)) if scope["method"] == "GET" else ""
+        self._compressor: Any = None
         self._start: MutableMapping[str, Any] | None = None
+        """The beginning of the answer, until the first bytes show whether compressing pays off."""
 
-    async def run(self, receive: Receive) -> None:
-        await self._app(self._scope, receive, self._take)
-
-    async def _take(self, message: Message) -> None:
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             await self._begin(message)
         elif message["type"] == "http.response.body":
-            await self._body(message)
+            await self._body(message.get("body", b""), more=message.get("more_body", False))
         else:
             await self._send(message)
 
     async def _begin(self, start: MutableMapping[str, Any]) -> None:
         suits = _suits(start)
-        if suits or start["status"] == 304:  # a cache must know it of the answer that stands for a compressed one, too
+        if suits or start["status"] == 304:  # a 304 confirms a compressed answer: caches must get the same `vary`
             start["headers"] = [*start["headers"], (b"vary", b"Accept-Encoding")]
         if suits and self._coding:
-            self._start = start  # whether it is worth it is known with the first bytes
+            self._start = start
         else:
             await self._send(start)
 
-    async def _body(self, message: Message) -> None:
-        body, more = message.get("body", b""), message.get("more_body", False)
+    async def _body(self, body: bytes, *, more: bool) -> None:
         if self._start is not None:
             start, self._start = self._start, None
-            if more or len(body) >= _WORTH_IT:
-                self._packer = (
-                    zstd.ZstdCompressor(level=1) if self._coding == "zstd" else isal_zlib.compressobj(1, wbits=31)
-                )
-                kept = [pair for pair in start["headers"] if pair[0].lower() not in (b"content-length", b"etag")]
-                weak = [
-                    (b"etag", b"W/" + value.removeprefix(b"W/")) for name, value in start["headers"] if name == b"etag"
-                ]
-                start["headers"] = [*kept, *weak, (b"content-encoding", self._coding.encode())]
+            if more or len(body) >= _MIN_SIZE:
+                self._start_compressing(start)
             await self._send(start)
-        if self._packer is not None:
-            body = self._packer.compress(body) + (b"" if more else self._packer.flush())
-            if not body and more:
+        if self._compressor is not None:
+            body = self._compressor.compress(body)
+            if not more:
+                body += self._compressor.flush()
+            elif not body:
                 return
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def _start_compressing(self, start: MutableMapping[str, Any]) -> None:
+        self._compressor = (
+            zstd.ZstdCompressor(level=1) if self._coding == "zstd" else isal_zlib.compressobj(1, wbits=31)
+        )
+        headers = [pair for pair in start["headers"] if pair[0].lower() not in (b"content-length", b"etag")]
+        # The bytes differ from those that the tag was made for, so it may only be a weak one.
+        tags = [(b"etag", b"W/" + value.removeprefix(b"W/")) for name, value in start["headers"] if name == b"etag"]
+        start["headers"] = [*headers, *tags, (b"content-encoding", self._coding.encode())]
 
 
 def _suits(start: MutableMapping[str, Any]) -> bool:

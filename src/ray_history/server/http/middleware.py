@@ -1,4 +1,4 @@
-"""What every request passes through: limits, headers, compression, counting, one line in the log."""
+"""The outer layers of the application; `app.py` lists them in their order."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ray_history.server.http.compression import Compressing
-from ray_history.server.http.ray_proxy import GONE, is_through_ray
 from ray_history.server.http.responses import ApiError, error_response
 
 logger = logging.getLogger("ray_history.access")
 
 LONGEST_QUERY = 16 * 1024
 _METHODS = frozenset({"GET", "HEAD"})
-_SIGNS_IN = re.compile(r"/(login|logout|api/authenticate)\Z")
-_ALLOWED = {"login": b"GET, HEAD, POST", "logout": b"POST", "api/authenticate": b"POST"}
+_SIGN_IN = re.compile(r"/(login|logout|api/authenticate)\Z")
+_SIGN_IN_METHODS = {"login": b"GET, HEAD, POST", "logout": b"POST", "api/authenticate": b"POST"}
 
-_HEADERS = [
+# The dashboard's own frontend uses inline styles, and evaluates a regular expression engine for its log viewer.
+_SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"SAMEORIGIN"),
     (b"referrer-policy", b"same-origin"),
@@ -32,18 +34,26 @@ _HEADERS = [
         b"script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self' blob:; connect-src 'self'; "
         b"frame-ancestors 'self'; base-uri 'self'; form-action 'self'; object-src 'none'",
     ),
-]
-"""The dashboard's own frontend styles inline, and evaluates a regular expression engine for its log viewer."""
+)
 
 
-class Plumbing:
-    """The outermost layer of the application."""
+@dataclass(slots=True)
+class RequestStatistics:
+    """Counters over all requests of this process."""
 
-    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._clock = app, clock
-        self.requests: Counter[tuple[str, int]] = Counter()
-        self.seconds = 0.0
-        self.running = 0
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By method and status."""
+    seconds: float = 0.0
+    running: int = 0
+
+
+class RequestLog:
+    """Gives each request an id, counts it, and writes one line about it to the access log."""
+
+    def __init__(
+        self, app: ASGIApp, statistics: RequestStatistics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app, self._statistics, self._clock = app, statistics, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = _header(scope, b"x-request-id")[:64] or secrets.token_hex(8) if "headers" in scope else ""
@@ -51,53 +61,109 @@ class Plumbing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, status, sent = self._clock(), 500, 0
-        self.running += 1
+        statistics, begin, status, sent = self._statistics, self._clock(), 500, 0
 
         async def out(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
-                if message["status"] == 404 and is_through_ray(scope):
-                    message["status"] = GONE
                 status = message["status"]
-                names = {name.lower() for name, _ in message["headers"]}
-                added = [pair for pair in _HEADERS if pair[0] not in names]
-                if status == 405 and b"allow" not in names:
-                    added.append((b"allow", _allowed(scope)))
-                message["headers"] = [
-                    *message["headers"],
-                    *added,
-                    (b"x-request-id", identity.encode("latin-1", "replace")),
-                ]
+                message["headers"] = [*message["headers"], (b"x-request-id", identity.encode("latin-1", "replace"))]
             else:
                 sent += len(message.get("body", b""))
             await send(message)
 
+        statistics.running += 1
         try:
-            refused = _refused(scope)
-            if refused is not None:
-                await error_response(refused)(scope, receive, out)
-            else:
-                await Compressing(self._app, scope, out).run(receive)
+            await self._app(scope, receive, out)
         finally:
-            self.running -= 1
-            took = self._clock() - begin
-            self.seconds += took
-            self.requests[scope["method"], status] += 1
-            logger.info("%s %s %s %d %d %.3f", identity, scope["method"], _path(scope), status, sent, took)
+            seconds = self._clock() - begin
+            statistics.running -= 1
+            statistics.seconds += seconds
+            statistics.requests[scope["method"], status] += 1
+            logger.info("%s %s %s %d %d %.3f", identity, scope["method"], _path(scope), status, sent, seconds)
 
 
-def _refused(scope: Scope) -> ApiError | None:
-    if scope["method"] not in _METHODS and not (scope["method"] == "POST" and _SIGNS_IN.search(scope["path"])):
+class SecurityHeaders:
+    """Adds headers that restrict what browsers do with an answer, unless the answer has its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def out(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                added = [pair for pair in _SECURITY_HEADERS if pair[0] not in names]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, out)
+
+
+class Limits:
+    """Refuses other methods than GET and HEAD, but for signing in, and long queries."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def out(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 405:
+                headers = message["headers"]
+                if all(name.lower() != b"allow" for name, _ in headers):
+                    message["headers"] = [*headers, (b"allow", _allowed_methods(scope))]
+            await send(message)
+
+        refused = _refusal(scope)
+        app = self._app if refused is None else error_response(refused)
+        await app(scope, receive, out)
+
+
+class UnhandledErrors:
+    """Answers 500 when the application fails.
+
+    Starlette has a handler for that, but it runs outside of all other middleware: its answer would have neither a
+    request id nor security headers.
+    """
+
+    def __init__(self, app: ASGIApp, respond: Callable[[Request, Exception], Awaitable[Response]]) -> None:
+        self._app, self._respond = app, respond
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_started = False
+
+        async def out(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, out)
+        except Exception as error:
+            if has_started:
+                raise  # the server then cuts the connection, so that the client sees that the answer is not whole
+            response = await self._respond(Request(scope), error)
+            await response(scope, receive, send)
+
+
+def _refusal(scope: Scope) -> ApiError | None:
+    if scope["method"] not in _METHODS and not (scope["method"] == "POST" and _SIGN_IN.search(scope["path"])):
         return ApiError(405, f"{scope['method'][:20]} is not allowed: history cannot be changed")
     if len(scope["query_string"]) > LONGEST_QUERY:
-        return ApiError(414, f"the query has {len(scope['query_string'])} bytes; at most {LONGEST_QUERY} are taken")
+        return ApiError(414, f"the query is too long: {len(scope['query_string'])} of at most {LONGEST_QUERY} bytes")
     return None
 
 
-def _allowed(scope: Scope) -> bytes:
-    found = _SIGNS_IN.search(scope["path"])
-    return _ALLOWED[found[1]] if found and scope["method"] != "POST" else b"GET, HEAD"
+def _allowed_methods(scope: Scope) -> bytes:
+    found = _SIGN_IN.search(scope["path"])
+    return _SIGN_IN_METHODS[found[1]] if found and scope["method"] != "POST" else b"GET, HEAD"
 
 
 def _path(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Answers of finished sessions, kept: they never change, and a dashboard asks for the same ones every few seconds."""
+"""A cache of answers about ended sessions: they never change, and dashboards request the same ones repeatedly."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ray_history.server.http.responses import LARGE
 
 
 class ResponseCache:
-    """Bodies by their tag, within a limit of bytes; the least recently used goes first."""
+    """Answers by their tag, up to a limit of bytes; the least recently used are evicted."""
 
-    def __init__(self, most_bytes: int, largest: int = LARGE) -> None:
-        self._most_bytes, self._largest = most_bytes, largest
+    def __init__(self, max_bytes: int, largest: int = LARGE) -> None:
+        self._max_bytes, self._largest = max_bytes, largest
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[bytes, list[tuple[bytes, bytes]]]] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[bytes, list[tuple[bytes, bytes]]]] = OrderedDict()
         self.bytes = 0
 
     def get(self, tag: str) -> Response | None:
         with self._lock:
-            found = self._kept.get(tag)
+            found = self._answers.get(tag)
             if found is None:
                 return None
-            self._kept.move_to_end(tag)
+            self._answers.move_to_end(tag)
         body, headers = found
         response = Response(body)
         response.raw_headers = list(headers)
         return response
 
-    def keep(self, tag: str, response: Response) -> None:
-        """Take the answer now, or, if it is streamed, once it went out whole."""
+    def store(self, tag: str, response: Response) -> None:
+        """Store the answer now, or, if it is streamed, once it was sent completely."""
         if isinstance(response, StreamingResponse):
             response.body_iterator = self._copying(tag, response, response.body_iterator)  # type: ignore[arg-type]
         elif type(response) is Response:
@@ -58,10 +58,10 @@ class ResponseCache:
         if len(body) > self._largest:
             return
         with self._lock:
-            if tag in self._kept:
+            if tag in self._answers:
                 return
-            self._kept[tag] = (body, list(headers))
+            self._answers[tag] = (body, list(headers))
             self.bytes += len(body)
-            while self.bytes > self._most_bytes:
-                _, (gone, _) = self._kept.popitem(last=False)
-                self.bytes -= len(gone)
+            while self.bytes > self._max_bytes:
+                _, (evicted, _) = self._answers.popitem(last=False)
+                self.bytes -= len(evicted)

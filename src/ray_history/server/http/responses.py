@@ -1,4 +1,4 @@
-"""Answers in the shapes that Ray's dashboard uses, and refusals that say what to do."""
+"""Answers in the shapes that Ray's dashboard uses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 JSON = "application/json; charset=utf-8"
 
 LARGE = 4 << 20
-"""Answers up to this size may be kept."""
+"""Answers up to this size may be cached."""
 _PIECE = 256 * 1024
 _COMMA = b", "
 
 
 class ApiError(Exception):
-    """A request that cannot be answered: the status, and a message for people."""
+    """A request that cannot be answered, with a status and a message for the user."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,11 +29,11 @@ class ApiError(Exception):
 
 
 class ArchiveFailure(ApiError):
-    """The archive gives no answer, or refuses."""
+    """The archive cannot be reached, or refuses access."""
 
 
 def plain_json(body: Any, *, status: int = 200) -> Response:
-    """A body without an envelope, as some of Ray's routes answer."""
+    """A body without an envelope, as in some of Ray's routes."""
     return Response(msgspec.json.encode(body), status, media_type=JSON)
 
 
@@ -43,57 +43,57 @@ def enveloped(data: Mapping[str, Any], message: str = "", *, result: bool = True
 
 
 def error_response(refused: ApiError) -> Response:
-    """The one shape of an error: Ray's envelope, with what Ray's own clients look for."""
+    """The shape of all errors: Ray's envelope, with the fields that Ray's clients read."""
     return plain_json({"result": False, "msg": refused.message, "data": {"result": None}}, status=refused.status)
 
 
 def note_value(note: str) -> str:
-    """A note as a header may carry it: the text of `X-Ray-History-Note`."""
+    """The value of the header `X-Ray-History-Note`."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in note)[:500]
 
 
 def listed_json(head: bytes, texts: Iterable[bytes], tail: bytes) -> Response:
-    """JSON texts with commas between them, and what stands around them."""
+    """JSON texts, separated by commas, between `head` and `tail`."""
     return Response(head + _COMMA.join(texts) + tail, media_type=JSON)
 
 
 def growing_json(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> Response:
-    """The same of many texts, sent while they are made; who makes them never waits for who reads them."""
+    """The same for many texts, sent while they are made. A slow client does not hold up their maker."""
     return StreamingResponse(_growing(head, texts, tail), media_type=JSON)
 
 
 async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> AsyncIterator[bytes]:
-    loop, made = asyncio.get_running_loop(), asyncio.Queue[bytes | BaseException | None]()
-    is_wanted = True
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | BaseException | None]()
+    is_connected = True
 
     def make() -> None:
-        end, before = None, list[bytes]()
+        failure, before = None, list[bytes]()
         try:
-            for some in texts:
-                if some:
-                    loop.call_soon_threadsafe(made.put_nowait, _COMMA.join([*before, *some]))
+            for batch in texts:
+                if batch:
+                    loop.call_soon_threadsafe(queue.put_nowait, _COMMA.join([*before, *batch]))
                     before = [b""]
-                if not is_wanted:
+                if not is_connected:
                     return
         except Exception as error:  # noqa: BLE001  # it is raised where the answer is sent
-            end = error
-        loop.call_soon_threadsafe(made.put_nowait, end)
+            failure = error
+        loop.call_soon_threadsafe(queue.put_nowait, failure)
 
-    # Not in a thread of those that handlers run in: all of them may be waiting for this to end.
+    # Not in the thread pool of the handlers: all of its threads may be waiting for this to end.
     loop.run_in_executor(None, make)
     yield head
     try:
-        while isinstance(piece := await made.get(), bytes):
+        while isinstance(piece := await queue.get(), bytes):
             yield piece
     finally:
-        is_wanted = False
+        is_connected = False
     if piece is not None:
-        raise piece  # breaks off what was promised to be whole
+        raise piece  # cuts the connection: the answer is incomplete
     yield tail
 
 
 class Streamed(StreamingResponse):
-    """JSON that is made while it is read. Once nobody reads on, its maker is closed, and what that held is free."""
+    """JSON that is made while it is sent. When the client disconnects, the generator is closed and frees its memory."""
 
     media_type = JSON
 
@@ -110,7 +110,7 @@ class Streamed(StreamingResponse):
 
 
 def streamed_json(parts: Iterable[str]) -> Response:
-    """JSON text in pieces, never whole in memory."""
+    """JSON text in pieces, which is never completely in memory."""
     return Streamed(_in_pieces(parts))
 
 
@@ -127,7 +127,7 @@ def _in_pieces(parts: Iterable[str]) -> Generator[bytes]:
 
 
 def no_profiling() -> Response:
-    """Nothing can be profiled; the defaults are Ray's, since the frontend reads them."""
+    """Profiling is disabled; the defaults are Ray's, because the frontend reads them."""
     flags = ("native", "subprocesses", "idle", "leaks", "tracePythonAllocators", "pyspyNativeSupported")
     defaults: dict[str, Any] = dict.fromkeys(flags, False)
     defaults |= {"cpuDuration": 5, "memoryDuration": 10, "maxDuration": 60}

@@ -1,6 +1,6 @@
-"""The server's end: answers that go on as long as somebody listens are ended first, so that nothing waits for them.
+"""Shutdown: open-ended answers, such as a followed log, are ended first, so that the shutdown does not wait for them.
 
-They end as if they were complete. A browser then asks again by itself, and gets the next server.
+They end as if they were complete. A browser then repeats the request, which the next server answers.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from typing import NoReturn
 
 from starlette.types import Scope
 
-KEY = "ending"
-"""Under which name a request finds the event in its server's state."""
+SHUTDOWN = "shutdown"
+"""The key of the event in the state of the application."""
 
 
 @contextmanager
 def shutdown_event() -> Iterator[asyncio.Event]:
-    """An event that is set when the process is told to end, which the web server hears too and finishes what runs."""
-    ending, loop = asyncio.Event(), asyncio.get_running_loop()
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield ending
+    """An event that is set on SIGTERM and SIGINT. The web server handles them, too, and finishes running requests."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield event
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def told(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(ending.set)
-        handler = before[signal.Signals(number)]
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(event.set)
+        handler = previous[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)
 
-    for number in before:
-        signal.signal(number, told)
+    for number in previous:
+        signal.signal(number, handle)
     try:
-        yield ending
+        yield event
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-async def until_ending(scope: Scope, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces of an answer, until there are no more or the server is told to end."""
-    ending: asyncio.Event = scope["state"][KEY]
-    told = asyncio.ensure_future(ending.wait())
-    coming = asyncio.ensure_future(_next(pieces))
+async def until_shutdown(scope: Scope, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of an answer, until there are no more or the server shuts down."""
+    event: asyncio.Event = scope["state"][SHUTDOWN]
+    shutdown = asyncio.ensure_future(event.wait())
+    next_piece = asyncio.ensure_future(_next(pieces))
     try:
         while True:
-            await asyncio.wait({coming, told}, return_when=asyncio.FIRST_COMPLETED)
-            piece = coming.result() if coming.done() else None
+            await asyncio.wait({next_piece, shutdown}, return_when=asyncio.FIRST_COMPLETED)
+            piece = next_piece.result() if next_piece.done() else None
             if piece is None:
                 return
             yield piece
-            coming = asyncio.ensure_future(_next(pieces))
+            next_piece = asyncio.ensure_future(_next(pieces))
     finally:
-        told.cancel()
-        coming.cancel()
-        await asyncio.gather(told, coming, return_exceptions=True)
+        shutdown.cancel()
+        next_piece.cancel()
+        await asyncio.gather(shutdown, next_piece, return_exceptions=True)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
@@ -68,6 +68,6 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """What SIGTERM does outside the web server, which repeats the signal when all is done: it is no failure."""
+    """Exit without failure on the SIGTERM that the web server repeats after its shutdown."""
     del number, frame
     sys.exit(0)

@@ -3,7 +3,7 @@
 from ray_history.server.settings import LiveSettings
 
 from .fleet import LIVE, Fleet, Running
-from .gateway import LiveView
+from .gateway import LiveGateway
 from .heads import HeadClient, HeadUnreachable, Version
 from .routes import LivePage, live_routes
 from .settings import api_server, make_fleet
@@ -13,9 +13,9 @@ __all__ = [
     "Fleet",
     "HeadClient",
     "HeadUnreachable",
+    "LiveGateway",
     "LivePage",
     "LiveSettings",
-    "LiveView",
     "Running",
     "Version",
     "api_server",

@@ -28,7 +28,7 @@ NOTE = b"x-ray-history-note"
 _STAYS = 3600.0
 
 
-class LiveView:
+class LiveGateway:
     """Leads requests for `live` to the head or to the archive."""
 
     def __init__(
@@ -43,7 +43,7 @@ class LiveView:
 
     async def __call__(self, namespace: str, cluster: str, scope: Scope, receive: Receive, send: Send) -> None:
         viewer = viewer_of(scope)
-        if not await viewer.sees(namespace, cluster):
+        if not await viewer.can_see(namespace, cluster):
             raise Hidden(_not_running(namespace, cluster))
         running = self.fleet.find(namespace, cluster)
         why = "heads are not asked (--no-live-proxy)"
@@ -63,10 +63,10 @@ class LiveView:
     async def entered(self, viewer: Viewer, namespace: str, kind: str, name: str, *, must: bool) -> Session | None:
         """The live session of who is named, for who enters it: it runs or, if there `must` be one, seems to."""
         by_name = kind == "raycluster"
-        if must and by_name and not await viewer.sees(namespace, name):
+        if must and by_name and not await viewer.can_see(namespace, name):
             raise Hidden(_not_running(namespace, name))
         running = self.fleet.find(namespace, name) if by_name else self.fleet.find_owned(namespace, kind, name)
-        if running is not None and await viewer.sees(namespace, running.cluster.name):
+        if running is not None and await viewer.can_see(namespace, running.cluster.name):
             return running.session
         if not must:
             return None
@@ -75,9 +75,9 @@ class LiveView:
             raise ApiError(404, _not_running(namespace, name))
         return Session(newest.cluster, LIVE, newest.started)
 
-    async def cached_per_session(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
+    async def resume(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
         """The live session that a browser entered before; it may have ended since."""
-        if not await viewer.sees(namespace, cluster):
+        if not await viewer.can_see(namespace, cluster):
             raise Hidden(_not_running(namespace, cluster))
         running = self.fleet.find(namespace, cluster)
         if running is not None:
@@ -93,7 +93,7 @@ class LiveView:
         What is stored of the session that a cluster is in is left out: `live` stands for it.
         """
         running = {each.session.cluster: each for each in self.fleet.running}
-        seen = await viewer.seen(running)
+        seen = await viewer.visible(running)
         current = {_names(c): self.fleet.session_of(r) for c, r in running.items() if c in seen}
         beneath: dict[tuple[str, str], list[Session]] = {names: [] for names in current}
         others: list[Session] = []

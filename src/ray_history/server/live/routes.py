@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.responses import JSON, ApiError, enveloped, no_profiling, plain_json
-from ray_history.server.http.shutdown import until_ending
+from ray_history.server.http.shutdown import until_shutdown
 from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
 from ray_history.server.redaction.rules import has_secrets, redacted
 from ray_history.server.sessions.endpoint import with_and_without_slash
@@ -146,7 +146,7 @@ class ProxyRoute:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             pieces = _without_secrets(answer.pieces, lines) if lines else answer.pieces
-            async for piece in until_ending(scope, pieces) if self.follow else pieces:
+            async for piece in until_shutdown(scope, pieces) if self.follow else pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except HeadUnreachable:
             if not self.follow:

@@ -23,7 +23,7 @@ from ray_history.archive.log_files import LogFile, LogFiles, LogReader
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores.interface import READ_CHUNK
 from ray_history.server.http.responses import ApiError
-from ray_history.server.http.shutdown import until_ending
+from ray_history.server.http.shutdown import until_shutdown
 from ray_history.server.logs.stream import Colours, first_byte, found_again
 from ray_history.server.logs.targets import Target
 from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
@@ -56,7 +56,7 @@ def follow(
         shown = written_by_ray(meant.file.name) if request.redact else None
         lines_shown = HiddenLines(shown) if shown else None
         coming = _as_they_come(follower, lines_shown, without_colours=without_colours)
-        sent = until_ending(request.http.scope, coming)
+        sent = until_shutdown(request.http.scope, coming)
         response = _Followed(sent, headers=headers | _AT_ONCE)
     except BaseException:
         _followers.release()

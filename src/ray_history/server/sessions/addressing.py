@@ -1,8 +1,4 @@
-"""Which session a request is about: by its path, or by the cookies of a browser that entered one.
-
-The cookie way is KubeRay's: `/clusters` lists, `/enter_cluster/…` sets five cookies for ten minutes, every later
-request renews them. Its JSON and messages are kept to the letter; both ways lead to the same routes.
-"""
+"""The sessions of the archive, as a viewer may see them."""
 
 from __future__ import annotations
 
@@ -18,9 +14,10 @@ from ray_history.server.http.responses import ApiError
 
 
 class SessionCatalog:
-    """The sessions of the archive as somebody sees them, listed anew when the list is some seconds old.
+    """The list of sessions, read again when it is some seconds old.
 
-    This is the only way to a session, and it asks who looks: what they may not see is answered as if it were not there.
+    Every request finds its session here, and only for a viewer: one that they may not see is treated as if it did not
+    exist.
     """
 
     def __init__(self, store: Store, fresh_for: float = 5.0) -> None:
@@ -30,42 +27,42 @@ class SessionCatalog:
         self._catalog = Catalog(())
 
     async def read(self, viewer: Viewer) -> Catalog:
-        """All that there is for them."""
-        return await self._seen(viewer, await self._listing())
+        """All sessions that the viewer may see."""
+        return await self._visible(viewer, await self._listing())
 
     async def find(self, viewer: Viewer, namespace: str, cluster: str, session: str) -> Session:
-        what = f"{namespace}/{cluster}/{session}"
-        if not await viewer.sees(namespace, cluster):  # asked before looking: it takes as long when there is nothing
-            raise Hidden(_missing(what))
-        return _first((await self._listing()).find(namespace, cluster, session), what)
+        address = f"{namespace}/{cluster}/{session}"
+        if not await viewer.can_see(namespace, cluster):  # before the lookup: timing does not reveal what exists
+            raise Hidden(_missing(address))
+        return _first((await self._listing()).find(namespace, cluster, session), address)
 
     async def find_owned(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
-        """By the owner of the cluster: a RayJob or RayService."""
+        """Find a session by the owner of its cluster: a RayJob or RayService."""
         catalog = (await self._listing()).find(namespace, None, None)
         owned = tuple(
             entry
             for entry in catalog.sessions
             if (entry.cluster.owner_kind or "").lower() == kind and entry.cluster.owner_name == name
         )
-        what = f"{namespace}/{kind}/{name}/{session}"
-        seen = await self._seen(viewer, Catalog(owned))
-        if owned and not seen.sessions:
-            raise Hidden(_missing(what))
-        return _first(seen.find(None, None, session), what)
+        address = f"{namespace}/{kind}/{name}/{session}"
+        visible = await self._visible(viewer, Catalog(owned))
+        if owned and not visible.sessions:
+            raise Hidden(_missing(address))
+        return _first(visible.find(None, None, session), address)
 
-    async def _seen(self, viewer: Viewer, catalog: Catalog) -> Catalog:
+    async def _visible(self, viewer: Viewer, catalog: Catalog) -> Catalog:
         if viewer is EVERYBODY:
             return catalog
-        seen = await viewer.seen(entry.cluster for entry in catalog.sessions)
-        return Catalog(tuple(entry for entry in catalog.sessions if entry.cluster in seen))
+        visible = await viewer.visible(entry.cluster for entry in catalog.sessions)
+        return Catalog(tuple(entry for entry in catalog.sessions if entry.cluster in visible))
 
     async def _listing(self) -> Catalog:
-        if self._is_fresh():  # every request comes by here: most need no thread
+        if self._is_fresh():  # saves most requests a thread
             return self._catalog
         return await run_in_threadpool(self.everything)
 
     def everything(self) -> Catalog:
-        """For the server's own work, whoever looks."""
+        """All sessions, for work that no viewer requested."""
         with self._lock:
             if not self._is_fresh():
                 self._catalog = read_catalog(self._store)
@@ -75,16 +72,16 @@ class SessionCatalog:
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._listed <= self._fresh_for
 
-    def known(self) -> Catalog:
-        """What the last listing found, without another."""
+    def cached(self) -> Catalog:
+        """The last listing, however old."""
         return self._catalog
 
 
-def _missing(what: str) -> str:
-    return f"there is no session {what}; /clusters lists what there is"
+def _missing(address: str) -> str:
+    return f"there is no session {address}; see /clusters for a list"
 
 
-def _first(found: Catalog, what: str) -> Session:
+def _first(found: Catalog, address: str) -> Session:
     if not found.sessions:
-        raise ApiError(404, _missing(what))
+        raise ApiError(404, _missing(address))
     return found.sessions[0]

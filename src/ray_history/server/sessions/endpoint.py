@@ -1,4 +1,4 @@
-"""How a request becomes an answer: a handler gets an open session and what was asked, and runs in a thread."""
+"""Requests about a session: a handler gets the open session and the request, and runs in a thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """A request for something of an open session."""
+    """A request about an open session."""
 
     http: Request
     open: OpenSession
@@ -49,46 +49,46 @@ class SessionRequest:
         return self.http.query_params
 
     def path_param(self, name: str) -> str:
-        """A part of the path."""
         return str(self.http.path_params[name])
 
 
 Handler = Callable[[SessionRequest], Response]
 Refuse = Callable[[Request, ApiError], Awaitable[Response]]
-"""Writes a refusal in the form that suits who asked."""
+"""Writes a refusal as a page or as JSON, whichever the client expects."""
 
 
 def with_and_without_slash(routes: Iterable[tuple[str, T]]) -> Iterable[tuple[str, T]]:
     """A trailing slash makes no difference, as in Ray and in KubeRay."""
-    for path, led in routes:
-        yield path, led
-        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), led
+    for path, target in routes:
+        yield path, target
+        yield (path.removesuffix("/") if path.endswith("/") else path + "/"), target
 
 
 @dataclass(eq=False)
 class SessionEndpoint:
-    """Runs a handler in a thread, on a session that stays open until the last byte is sent. A session that cannot be
-    read is acquired once more: if its index is damaged, it then is another one."""
+    """Runs a handler in a thread, on a session that stays open until the last byte is sent.
+
+    When its tables cannot be read the session is acquired once more: a damaged index has been rebuilt by then.
+    """
 
     sessions: Sessions
     handler: Handler
     redact: bool
-    answers: ResponseCache
+    cache: ResponseCache
     refuse: Refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        if await self._answered(request, send):
-            return
-        await self._answered(request, send, again=True)
+        if not await self._respond(request, send):
+            await self._respond(request, send, is_retry=True)
 
-    async def _answered(self, request: Request, send: Send, *, again: bool = False) -> bool:
-        """False if nothing was sent, because the session's tables could not be read and are doubted."""
+    async def _respond(self, request: Request, send: Send, *, is_retry: bool = False) -> bool:
+        """False if nothing was sent because the tables of the session could not be read and may be damaged."""
         response: Response
         try:
-            opened = await self._opened(request.scope)
+            opened = await self._acquire(request.scope)
         except (ArchiveError, ApiError) as error:
-            refused = error if isinstance(error, ApiError) else refused_by_archive(error)
+            refused = error if isinstance(error, ApiError) else archive_refusal(error)
             response = await self.refuse(request, refused)
             await response(request.scope, request.receive, send)
             return True
@@ -96,7 +96,7 @@ class SessionEndpoint:
             try:
                 response = await self._response(request, opened)
             except READING_FAILED:
-                if again or not opened.is_doubtful:
+                if is_retry or not opened.is_doubtful:
                     raise
                 return False
             await response(request.scope, request.receive, send)
@@ -104,7 +104,7 @@ class SessionEndpoint:
         finally:
             self.sessions.release(opened)
 
-    async def _opened(self, scope: Scope) -> OpenSession:
+    async def _acquire(self, scope: Scope) -> OpenSession:
         session: Session = scope["ray_history.session"]
         try:
             async with asyncio.timeout(PATIENCE if is_through_ray(scope) else None) as waiting:
@@ -112,36 +112,36 @@ class SessionEndpoint:
         except TimeoutError:
             if not waiting.expired():
                 raise
-            raise ApiError(503, "the session is still being opened; try again in some seconds") from None
+            raise ApiError(503, "the session is still being opened; try again in a few seconds") from None
 
     async def _response(self, request: Request, opened: OpenSession) -> Response:
         response: Response
-        tag, known = "", request.headers.get("if-none-match", "").strip()
+        tag, client_tags = "", request.headers.get("if-none-match", "").strip()
         try:
             tag = _tag(request, opened, redact=self.redact)
-            if tag and _opaque(tag) in map(_opaque, _TAGS.findall(known)):
+            if tag and _opaque(tag) in map(_opaque, _TAGS.findall(client_tags)):
                 return _unchanged(tag)
-            kept = self.answers.get(tag) if tag else None
-            if kept is not None:
-                return _unchanged(tag) if known == "*" else kept
+            cached = self.cache.get(tag) if tag else None
+            if cached is not None:
+                return _unchanged(tag) if client_tags == "*" else cached
             view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
             response = await run_in_threadpool(self.handler, SessionRequest(request, opened, view, self.redact))
         except ApiError as refused:
             response = await self.refuse(request, refused)
         except ArchiveError as error:
-            response = await self.refuse(request, refused_by_archive(error))
+            response = await self.refuse(request, archive_refusal(error))
         if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
             response.headers.setdefault("ETag", tag)
             response.headers.setdefault("Cache-Control", "no-cache")
-            if known == "*":  # anything that the client has will do, if there is an answer
+            if client_tags == "*":  # matches any answer
                 return _unchanged(tag)
             if request.method == "GET":
-                self.answers.keep(tag, response)
+                self.cache.store(tag, response)
         return response
 
 
 def _opaque(tag: str) -> str:
-    """A tag for the comparison that does not tell weak from strong."""
+    """The part of a tag that the weak comparison of RFC 9110 uses."""
     return tag.removeprefix("W/")
 
 
@@ -150,10 +150,10 @@ def _unchanged(tag: str) -> Response:
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
-    """What the answer depends on, in short; none while the session may still change."""
+    """A digest of everything that the answer depends on; empty while the session may change."""
     if opened.ended_ns is None:
         return ""
-    told = "\n".join(
+    parts = "\n".join(
         [
             __version__,
             opened.session.name,
@@ -167,20 +167,20 @@ def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:
             request.url.query,
         ]
     )
-    return f'W/"{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"'
+    return f'W/"{hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()}"'
 
 
-def refused_by_archive(error: ArchiveError) -> ApiError:
+def archive_refusal(error: ArchiveError) -> ApiError:
     match error:
         case NotFound():
             return ApiError(404, str(error))
         case Denied() | Misconfigured():
-            return ArchiveFailure(502, f"the archive refuses: {error}")
+            return ArchiveFailure(502, f"the archive refused the request: {error}")
         case Unreachable():
             return ArchiveFailure(503, f"the archive cannot be reached: {error}")
     return ApiError(500, str(error))
 
 
 def shown(request: SessionRequest, value: Any) -> Any:
-    """What may be shown of a body, to whoever asked."""
+    """The value without secrets, unless the server shows them."""
     return redacted(value) if request.redact else value

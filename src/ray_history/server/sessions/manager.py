@@ -1,14 +1,14 @@
-"""Sessions that are open: their tables and logs, ready for requests.
+"""Open sessions: their tables and logs, ready for requests.
 
 Invariants:
-* a session is opened once however many ask for it, and opening goes on when they leave;
-* what is in use stays open; beyond `most_open` the least recently used is closed once nobody uses it;
-* an open session is compared with the archive from time to time, in the background: requests are answered from what is
-  there until the newer one is ready. Log files alone make no newer one: they are listed anew;
-* what cannot be read is doubted: before anybody else gets it its index is looked through, and made anew if damaged. So
-  is, once, an index that stood in the cache, after it was opened: damage may also be such that it can be read;
-* large answers take turns: `heavy` bounds how many are made at once, over all sessions. Those of any size are made as
-  they are read, so that they hold memory for as long: of one session only so many at a time.
+* concurrent requests for a session share one opening, which continues when they disconnect;
+* a session in use stays open; beyond `most_open` the least recently used is closed as soon as it is unused;
+* an open session is compared with the archive at intervals, in the background. Requests are answered from the current
+  tables until newer ones are ready. New log files alone need no new tables: the files are listed again;
+* a session whose tables cannot be read is doubtful: before the next request gets it, its index is verified, and rebuilt
+  if damaged. An index from the cache is also verified once after it was opened, because damage may go unnoticed;
+* `heavy` limits how many large answers are computed at once, over all sessions. Answers of unlimited size are computed
+  while they are read and hold memory for that long, which the memory budget of their session limits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.ledger import Ledger
@@ -39,33 +39,38 @@ from ray_history.server.sessions.standby import Standby
 
 logger = logging.getLogger(__name__)
 
-MUCH, LITTLE = 96 << 20, 24 << 20
-"""Memory kept for an answer that is streamed: measured were 50 MiB for tasks with detail, 60 for spans; 11 without."""
+Row: TypeAlias = tuple[Any, ...]
+
+# Measured: 50 MiB for tasks with detail, 60 for spans, 11 for tasks without detail.
+DETAIL_STREAM_BYTES = 96 << 20
+"""Memory reserved for a streamed answer with details."""
+STREAM_BYTES = 24 << 20
+"""Memory reserved for a streamed answer without details."""
 TRUSTED_FOR = 60.0
-"""Seconds after a session was looked through in which it is not looked through again."""
+"""Seconds after a verification in which a session is not verified again."""
 
 
-class Room:
-    """So much of something, of which many take a part and give it back."""
+class MemoryBudget:
+    """Memory that is reserved in parts."""
 
     def __init__(self, size: int) -> None:
-        self._size, self._taken, self._lock = size, 0, threading.Lock()
+        self._size, self._reserved, self._lock = size, 0, threading.Lock()
 
-    def take(self, part: int) -> bool:
-        """False if there is too little left; whoever comes alone gets a part of any size."""
+    def reserve(self, part: int) -> bool:
+        """False if too little is left. A part of any size fits while nothing else is reserved."""
         with self._lock:
-            fits = not self._taken or self._taken + part <= self._size
-            self._taken += part if fits else 0
+            fits = not self._reserved or self._reserved + part <= self._size
+            self._reserved += part if fits else 0
             return fits
 
-    def give_back(self, part: int) -> None:
+    def release(self, part: int) -> None:
         with self._lock:
-            self._taken -= part
+            self._reserved -= part
 
 
 @dataclass(eq=False)
 class OpenSession:
-    """One session, open."""
+    """One open session."""
 
     session: Session
     opened: Opened
@@ -73,24 +78,24 @@ class OpenSession:
     tables: Tables
     logs: LogFiles
     logs_digest: str
-    """Digest over the listing of its whole log files: they may come when all events are there."""
+    """Digest over the listing of its whole log files, which may arrive after all events."""
     ledgers: dict[str, Ledger]
-    """By node."""
+    """By node, as they went into the index."""
     checked: float
-    room: Room
-    """Memory for answers while they are streamed."""
+    budget: MemoryBudget
+    """Memory for streamed answers."""
     users: int = 0
     retired: bool = False
     doubts: int = 0
-    """How often it was doubted and opened anew: what was answered before may have been wrong."""
+    """How often it was reopened because it was doubtful: answers from before may be wrong."""
     trusted_until: float = 0.0
-    """It was looked through a moment ago: what fails now is not the fault of its files."""
+    """Verified a moment ago: a failure now has another cause than damaged files."""
     signs: LifeSigns = field(default_factory=LifeSigns)
     state: State = "unknown"
     ended_ns: int | None = None
-    """When it ended; None while it is live."""
+    """The end in nanoseconds; None while it is live."""
     counts: dict[object, tuple[int, int]] = field(default_factory=dict)
-    """Numbers of rows, by what was counted: they cost as much as the rows on a large session."""
+    """Row counts by query: in a large session counting costs as much as reading the rows."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -101,32 +106,36 @@ class OpenSession:
         return self.tables.is_doubtful and time.monotonic() > self.trusted_until
 
     def update_state(self, now: float, *, is_running: bool) -> None:
-        """Judge anew whether the session is live, from its ledgers and files."""
+        """Derive the state and the end from ledgers and files."""
         self.signs = LifeSigns.from_archive(self.ledgers.values(), self.files, is_running=is_running)
         self.state = self.signs.state(now)
         self.ended_ns = self.signs.end_ns(now, started=self.session.started, last_event_ns=self.facts.get("last_ns"))
 
     @property
     def may_grow(self) -> bool:
-        """Whether collectors may still upload: also those of workers, for a while after the head ended."""
+        """Whether uploads may continue. Collectors of workers may upload for a while after the head ended."""
         return self.state == "live" or time.time() <= self.signs.alive_until + OVERDUE_AFTER
 
     def view(self, at: int | None = None, *, raw: bool = False) -> View:
         return View(at, None if raw else self.ended_ns)
 
-    def stream(self, sql: str, parameters: Sequence[Any] = (), memory: int = MUCH) -> Generator[list[tuple[Any, ...]]]:
-        """The rows of an answer of any size, as fast as they are taken, until it is closed; the first are read already,
-        so that the status tells what cannot be had."""
-        pages = self._streamed(sql, parameters, memory)
+    def stream(
+        self, sql: str, parameters: Sequence[Any] = (), memory: int = DETAIL_STREAM_BYTES
+    ) -> Generator[list[tuple[Any, ...]]]:
+        """The rows of an answer of any size, computed as fast as they are read, until the generator is closed.
+
+        The first rows are read before this returns, so that an error becomes the status of the answer.
+        """
+        pages = self._stream(sql, parameters, memory)
         next(pages)
         return pages
 
-    def _streamed(self, sql: str, parameters: Sequence[Any], memory: int) -> Generator[list[tuple[Any, ...]]]:
-        if not self.room.take(memory):
+    def _stream(self, sql: str, parameters: Sequence[Any], memory: int) -> Generator[list[Row]]:
+        if not self.budget.reserve(memory):
             raise ApiError(
                 503,
-                "as many large answers of this session are being sent as there is memory for; try again later, "
-                "or ask for less: a listing page by page with limit= and cursor=, the timeline of one job",
+                "too many large answers of this session are being sent; try again later, or request less: "
+                "pages of a listing with limit= and cursor=, the timeline of one job",
             )
         try:
             pages = self.tables.stream(sql, parameters)
@@ -135,7 +144,7 @@ class OpenSession:
             yield first
             yield from pages
         finally:
-            self.room.give_back(memory)
+            self.budget.release(memory)
 
     def close(self) -> None:
         self.tables.close()
@@ -143,8 +152,8 @@ class OpenSession:
 
 
 @dataclass(eq=False)
-class _Work:
-    """A session on its way."""
+class _Opening:
+    """A session that is being opened or refreshed."""
 
     future: Future[None]
     stop: Stop
@@ -164,21 +173,21 @@ class Sessions:
         self._databases = Standby(lambda: ready_database(query_memory, threads), lambda database: database.close())
         self._lock = threading.Lock()
         self._open: OrderedDict[Session, OpenSession] = OrderedDict()
-        self._coming: dict[Session, _Work] = {}
+        self._openings: dict[Session, _Opening] = {}
         self._openers = ThreadPoolExecutor(4, "open")
         self.opened_total = 0
         self.running: Callable[[], Set[tuple[str, str, str]]] = frozenset
         """Namespace, cluster and session of running clusters: these sessions are live, whatever the archive says."""
 
     async def acquire(self, session: Session) -> OpenSession:
-        """The session, open; to be given back with `release`."""
+        """The open session; the caller must `release` it."""
         while True:
-            found = self._take(session)
+            found = self._use(session)
             if found is not None:
                 return found
-            opening = asyncio.wrap_future(self._work(session).future)
-            opening.add_done_callback(_taken_note_of)
-            await asyncio.wait([opening])  # who leaves does not end it for others
+            opening = asyncio.wrap_future(self._start(session).future)
+            opening.add_done_callback(_retrieve_exception)
+            await asyncio.wait([opening])  # a disconnecting client must not cancel the open for other waiters
             opening.result()
 
     def release(self, opened: OpenSession) -> None:
@@ -189,19 +198,19 @@ class Sessions:
             opened.close()
 
     def status(self, session: Session) -> Progress:
-        """How far it is; asking does not open it."""
+        """The progress of opening it; does not start that."""
         with self._lock:
             if session in self._open:
                 return Progress(stage="ready")
-            work = self._coming.get(session)
-            return work.progress if work else Progress(stage="closed")
+            opening = self._openings.get(session)
+            return opening.progress if opening else Progress(stage="closed")
 
     def start(self, session: Session) -> None:
-        """Begin to open it, without waiting."""
+        """Start to open it, without waiting."""
         with self._lock:
             if session in self._open:
                 return
-        self._work(session)
+        self._start(session)
 
     @property
     def open_count(self) -> int:
@@ -209,66 +218,66 @@ class Sessions:
 
     def close(self) -> None:
         with self._lock:
-            coming = list(self._coming.values())
-        for work in coming:
-            work.stop.ask()
+            openings = list(self._openings.values())
+        for opening in openings:
+            opening.stop.ask()
         self._openers.shutdown()
         self._databases.close()
         with self._lock:
-            ended = list(self._open.values())
+            remaining = list(self._open.values())
             self._open.clear()
-        for opened in ended:
+        for opened in remaining:
             opened.close()
 
-    def _take(self, session: Session) -> OpenSession | None:
+    def _use(self, session: Session) -> OpenSession | None:
         with self._lock:
             found = self._open.get(session)
             if found is None or found.is_doubtful:
                 return None
             found.users += 1
             self._open.move_to_end(session)
-            patience = self._recheck if found.may_grow else self._recheck * 20
-            due = time.monotonic() - found.checked > patience and session not in self._coming
+            interval = self._recheck if found.may_grow else self._recheck * 20
+            due = time.monotonic() - found.checked > interval and session not in self._openings
             if due:
                 found.checked = time.monotonic()
         if due:
-            self._work(session)
+            self._start(session)
         return found
 
-    def _work(self, session: Session) -> _Work:
+    def _start(self, session: Session) -> _Opening:
         with self._lock:
-            work = self._coming.get(session)
-            if work is None:
-                work = self._coming[session] = _Work(Future(), Stop())
-                self._openers.submit(self._open_now, session, work)
-            return work
+            opening = self._openings.get(session)
+            if opening is None:
+                opening = self._openings[session] = _Opening(Future(), Stop())
+                self._openers.submit(self._open_or_refresh, session, opening)
+            return opening
 
-    def _open_now(self, session: Session, work: _Work) -> None:
+    def _open_or_refresh(self, session: Session, opening: _Opening) -> None:
         def report(progress: Progress) -> None:
-            work.progress = progress
+            opening.progress = progress
 
-        doubted = self._doubted(session)
+        doubtful = self._doubtful(session)
         try:
-            if doubted is not None or not self._is_unchanged(session, report, work.stop):
-                self._put(self._made(session, report, work.stop, doubted))
-        except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait are told
-            self._done(session)
-            work.future.set_exception(error)
+            if doubtful is not None or not self._is_unchanged(session, report, opening.stop):
+                self._publish(self._opened(session, report, opening.stop, doubtful))
+        except BaseException as error:  # noqa: BLE001  # waiters must learn of it, whatever it is
+            self._finish(session)
+            opening.future.set_exception(error)
         else:
-            self._done(session)
-            work.future.set_result(None)
-            self.indexer.share_now(session)  # nobody waits for that, nor for a summary
+            self._finish(session)
+            opening.future.set_result(None)
+            self.indexer.share_now(session)  # after the result: requests wait neither for this nor for the summary
             self.indexer.summarize(session)
-            if work.progress.stage == "listing":  # it stood in the cache: nobody has read it yet
-                self._look_through(session)
+            if opening.progress.stage == "listing":  # it came from the cache and was not verified yet
+                self._verify(session)
 
-    def _doubted(self, session: Session) -> OpenSession | None:
+    def _doubtful(self, session: Session) -> OpenSession | None:
         with self._lock:
-            standing = self._open.get(session)
-        return standing if standing is not None and standing.is_doubtful else None
+            current = self._open.get(session)
+        return current if current is not None and current.is_doubtful else None
 
-    def _look_through(self, session: Session) -> None:
-        """Doubt a session whose files are damaged before somebody is told what they say."""
+    def _verify(self, session: Session) -> None:
+        """Mark a session as doubtful if its files are damaged in a way that reading does not notice."""
         with self._lock:
             opened = self._open.get(session)
             if opened is None or opened.trusted_until:
@@ -283,33 +292,33 @@ class Sessions:
             self.release(opened)
 
     def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
-        """Whether the session is open and the archive holds nothing newer; then only its end may have come."""
+        """Whether the session is open and its index up to date. Its log files and its state are then refreshed."""
         with self._lock:
-            standing = self._open.get(session)
-        if standing is None:
+            current = self._open.get(session)
+        if current is None:
             return False
         with self.indexer.open(session, report, stop, share_later=True) as newest:
-            if newest.manifest != standing.opened.manifest:
+            if newest.manifest != current.opened.manifest:
                 return False
         files = list_session(self.indexer.store, session)
-        if (files.whole_logs, files.tail_bundles) != (standing.files.whole_logs, standing.files.tail_bundles):
-            standing.logs = standing.logs.renewed(files.whole_logs, files.tail_bundles)
-            standing.logs_digest = _logs_digest(files)
-        standing.files = files
-        standing.update_state(time.time(), is_running=self._is_running(session))
+        if (files.whole_logs, files.tail_bundles) != (current.files.whole_logs, current.files.tail_bundles):
+            current.logs = current.logs.renewed(files.whole_logs, files.tail_bundles)
+            current.logs_digest = _logs_digest(files)
+        current.files = files
+        current.update_state(time.time(), is_running=self._is_running(session))
         return True
 
     def _is_running(self, session: Session) -> bool:
         return (session.cluster.namespace, session.cluster.name, session.name) in self.running()
 
-    def _done(self, session: Session) -> None:
+    def _finish(self, session: Session) -> None:
         with self._lock:
-            self._coming.pop(session, None)
+            self._openings.pop(session, None)
 
-    def _made(
-        self, session: Session, report: Callable[[Progress], None], stop: Stop, doubted: OpenSession | None
+    def _opened(
+        self, session: Session, report: Callable[[Progress], None], stop: Stop, doubtful: OpenSession | None
     ) -> OpenSession:
-        opened, tables, ledgers = self._tables(session, report, stop, thoroughly=doubted is not None)
+        opened, tables, ledgers = self._tables(session, report, stop, thoroughly=doubtful is not None)
         try:
             files = list_session(self.indexer.store, session)
         except BaseException:
@@ -317,12 +326,12 @@ class Sessions:
             opened.close()
             raise
         logs = files.logs(self.indexer.store)
-        room, digest = Room(self._query_memory), _logs_digest(files)
-        made = OpenSession(session, opened, files, tables, logs, digest, ledgers, time.monotonic(), room)
-        made.update_state(time.time(), is_running=self._is_running(session))
-        if doubted is not None:
-            made.doubts, made.trusted_until = doubted.doubts + 1, time.monotonic() + TRUSTED_FOR
-        return made
+        budget, digest = MemoryBudget(self._query_memory), _logs_digest(files)
+        fresh = OpenSession(session, opened, files, tables, logs, digest, ledgers, time.monotonic(), budget)
+        fresh.update_state(time.time(), is_running=self._is_running(session))
+        if doubtful is not None:
+            fresh.doubts, fresh.trusted_until = doubtful.doubts + 1, time.monotonic() + TRUSTED_FOR
+        return fresh
 
     def _tables(
         self, session: Session, report: Callable[[Progress], None], stop: Stop, *, thoroughly: bool
@@ -344,19 +353,19 @@ class Sessions:
             raise
         return self._tables(session, report, stop, thoroughly=True)
 
-    def _put(self, fresh: OpenSession) -> None:
+    def _publish(self, fresh: OpenSession) -> None:
         with self._lock:
-            gone = [self._open.pop(fresh.session)] if fresh.session in self._open else []
+            replaced = [self._open.pop(fresh.session)] if fresh.session in self._open else []
             self._open[fresh.session] = fresh
             self.opened_total += 1
             for session, opened in list(self._open.items()):
                 if len(self._open) <= self._most_open:
                     break
                 if not opened.users and opened is not fresh:
-                    gone.append(self._open.pop(session))
-            for opened in gone:
+                    replaced.append(self._open.pop(session))
+            for opened in replaced:
                 opened.retired = True
-            unused = [opened for opened in gone if not opened.users]
+            unused = [opened for opened in replaced if not opened.users]
         for opened in unused:
             opened.close()
 
@@ -368,11 +377,11 @@ def _ledgers(tables: Tables) -> dict[str, Ledger]:
 
 
 def _logs_digest(files: SessionFiles) -> str:
-    told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for _, _, info in files.whole_logs)
-    return hashlib.blake2b("".join(told).encode(), digest_size=16).hexdigest()
+    lines = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for _, _, info in files.whole_logs)
+    return hashlib.blake2b("".join(lines).encode(), digest_size=16).hexdigest()
 
 
-def _taken_note_of(opening: asyncio.Future[None]) -> None:
-    """Nobody may be left to hear why it failed; asyncio would complain of that."""
+def _retrieve_exception(opening: asyncio.Future[None]) -> None:
+    """All waiters may have disconnected; asyncio warns about an exception that is never retrieved."""
     if not opening.cancelled():
         opening.exception()

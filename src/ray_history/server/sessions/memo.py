@@ -1,4 +1,4 @@
-"""What was once worked out about an open session, for as long as it stays open: its tables do not change."""
+"""Results that are computed once for an open session: its tables do not change while it is open."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Result = TypeVar("_Result")
 
 
 def cached_per_session(work: Callable[[SessionRequest], _Result]) -> Callable[[SessionRequest], _Result]:
-    """The same answer again for whoever asks the same about the same session."""
-    known: WeakKeyDictionary[OpenSession, dict[tuple[int | None, bool], _Result]] = WeakKeyDictionary()
+    """Cache the results for whole sessions; those for a moment (`at=`) are computed each time."""
+    results: WeakKeyDictionary[OpenSession, dict[tuple[int | None, bool], _Result]] = WeakKeyDictionary()
 
     @wraps(work)
     def answer(request: SessionRequest) -> _Result:
         if request.view.at is not None:
             return work(request)
-        of_session = known.setdefault(request.open, {})
+        of_session = results.setdefault(request.open, {})
         key = request.open.ended_ns, request.redact
         if key not in of_session:
             of_session[key] = work(request)

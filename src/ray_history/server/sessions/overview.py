@@ -1,9 +1,9 @@
-"""What is known of sessions without opening them: the summaries of their indexes, and their collectors' ledgers.
+"""Sessions without opening them, from the summaries of their indexes and from their ledgers.
 
 Invariants:
-* an object is read once, and again only when its listing shows another one; between runs summaries stand on the disk;
-* a refresh is bounded: what it leaves out comes with the next one, the newest sessions first;
-* whoever asks gets what is known at that moment, also while a refresh runs.
+* an object is read once, and again only if its listing has changed; summaries are kept on disk between runs;
+* a refresh is bounded: it takes the newest sessions first, and leaves the others to the next one;
+* reading never waits for a refresh.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ray_history.server.sessions.liveness import LifeSigns, State, is_shut_down,
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 8
-_MOST_LEDGERS = 400
+_MAX_CONCURRENT = 8
+_MAX_LEDGERS = 400
 """Read in one refresh."""
-_FEW = 16
-"""Sessions whose ledgers are listed one by one; for more, one listing of all is cheaper."""
-_FORGOTTEN = 2 * 86400.0
-"""Seconds without a sign of life after which nobody waits for another."""
+_LIST_EACH_MAX = 16
+"""Number of sessions up to which ledgers are listed by session; for more, one listing of all is cheaper."""
+_SETTLED_AFTER = 2 * 86400.0
+"""Seconds without a sign of life after which no more are expected."""
 
 Tag = tuple[str, int, str]
 
@@ -77,7 +77,7 @@ class SessionOverview(msgspec.Struct, frozen=True):
             return False
         if self.summary.facts.get("ended") == "graceful":
             return True
-        return now > self.last_sign + _FORGOTTEN
+        return now > self.last_sign + _SETTLED_AFTER
 
     @property
     def last_sign(self) -> float:
@@ -94,43 +94,45 @@ class SessionOverview(msgspec.Struct, frozen=True):
         )
 
 
-NOTHING = SessionOverview()
+EMPTY = SessionOverview()
 
 
 class OverviewCache:
-    """Reads and remembers; for many threads."""
+    """The overviews of all sessions. Thread-safe."""
 
     def __init__(self, store: Store, summaries: Summaries, folder: Path) -> None:
         self._store, self._summaries = store, summaries
         self._file = folder / f"known-{hashlib.blake2b(store.url.encode(), digest_size=8).hexdigest()}.msgpack"
         self._refreshing = threading.Lock()
-        self._told: dict[str, tuple[Tag, Summary | None]] = self._load()
+        self._cached: dict[str, tuple[Tag, Summary | None]] = self._load()
         self._ledgers: dict[str, dict[str, tuple[Tag, Ledger | None]]] = {}
 
     def of(self, session: Session) -> SessionOverview:
-        told = self._told.get(layout.summary_key(session.cluster, session.name))
+        read = self._cached.get(layout.summary_key(session.cluster, session.name))
         ledgers = self._ledgers.get(_prefix(session))
-        if told is None and ledgers is None:
-            return NOTHING
+        if read is None and ledgers is None:
+            return EMPTY
         found = tuple(ledger for _, ledger in list(ledgers.values()) if ledger) if ledgers else ()
-        return SessionOverview(told[1] if told else None, found)
+        return SessionOverview(read[1] if read else None, found)
 
     def refresh(self, sessions: Sequence[Session], now: float) -> None:
-        """Look for what is new about these sessions, the newest first."""
-        with self._refreshing, ThreadPoolExecutor(_AT_ONCE, "known") as threads:
+        """Read new summaries, and new ledgers of these sessions, which come newest first."""
+        with self._refreshing, ThreadPoolExecutor(_MAX_CONCURRENT, "overview") as threads:
             self._refresh_summaries(threads)
             self._refresh_ledgers(threads, [s for s in sessions if not self.of(s).is_settled(now)])
 
     def _refresh_summaries(self, threads: ThreadPoolExecutor) -> None:
         listed = {found.key: (place, found) for place, found in self._summaries.list()}
-        new = [entry for key, entry in listed.items() if key not in self._told or self._told[key][0] != _tag(entry[1])]
-        gone = [key for key in self._told if key not in listed]
+        new = [
+            entry for key, entry in listed.items() if key not in self._cached or self._cached[key][0] != _tag(entry[1])
+        ]
+        gone = [key for key in self._cached if key not in listed]
         for key in gone:
-            del self._told[key]
+            del self._cached[key]
 
         def read(entry: tuple[Store, ObjectInfo]) -> None:
             place, found = entry
-            _take(place, found, decode_summary, self._told)
+            _read(place, found, decode_summary, self._cached)
 
         list(threads.map(read, sorted(new, key=lambda entry: entry[1].modified, reverse=True)))
         if new or gone:
@@ -147,14 +149,14 @@ class OverviewCache:
 
         def read(entry: tuple[str, ObjectInfo]) -> None:
             prefix, found = entry
-            _take(self._store, found, decode_ledger, self._ledgers.setdefault(prefix, {}))
+            _read(self._store, found, decode_ledger, self._ledgers.setdefault(prefix, {}))
 
-        list(threads.map(read, new[:_MOST_LEDGERS]))
+        list(threads.map(read, new[:_MAX_LEDGERS]))
 
     def _listed(self, threads: ThreadPoolExecutor, sessions: Sequence[Session]) -> dict[str, list[ObjectInfo]]:
         by_session: dict[str, list[ObjectInfo]] = defaultdict(list)
         places: Iterable[str] = {_prefix(session) for session in sessions}
-        if len(sessions) > _FEW:
+        if len(sessions) > _LIST_EACH_MAX:
             places = {layout.join(session.root, layout.LEDGER) for session in sessions}
         for objects in threads.map(lambda place: list(self._store.list(place)), places):
             for found in objects:
@@ -167,21 +169,21 @@ class OverviewCache:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
-            logger.info("%s is not used: %s", self._file, error)
+            logger.info("ignoring %s: %s", self._file, error)
             return {}
 
     def _save(self) -> None:
         new = self._file.with_suffix(f".{threading.get_native_id()}.new")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(msgspec.msgpack.encode(self._told))
+            new.write_bytes(msgspec.msgpack.encode(self._cached))
             new.replace(self._file)
         except OSError as error:
-            logger.warning("what is known of sessions is not kept for the next start: %s", error)
+            logger.warning("summaries cannot be stored for the next start: %s", error)
 
 
-def _take(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into: dict[str, Any]) -> None:
-    """Read one object; one that is gone, or cannot be read now, is left for the next refresh."""
+def _read(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into: dict[str, Any]) -> None:
+    """Read one object; one that cannot be read now is left to the next refresh."""
     try:
         into[found.key] = (_tag(found), decode(place.get(found.key)))
     except NotFound:

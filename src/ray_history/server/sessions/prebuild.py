@@ -1,10 +1,10 @@
-"""Indexes made while nobody waits: the newest sessions, so that lists tell all about them and they open at once.
+"""Prebuilding: the newest sessions are indexed in the background, so that lists are complete and sessions open at once.
 
 Invariants:
-* one session at a time, by one process of this machine, on a thread of low priority, and only while no request runs;
-* a session whose event files are larger than the limit is left for whoever opens it;
-* a session that goes on is looked at again after some minutes, the less often the longer it is silent; one that could
-  not be indexed after an hour.
+* one session at a time, in one process of the machine, on a thread of low priority, and only while no request runs;
+* a session with more event files than the limit is indexed only when a user opens it;
+* a live session is checked again after some minutes, less often the longer it is silent; one that could not be indexed
+  after an hour.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 256 << 20
 """Of compressed event files: about two million tasks."""
 _PAUSE = 30.0
-_AGAIN, _AFTER_FAILURE = 300.0, 3600.0
-"""Seconds until a session is looked at again."""
+_RECHECK, _RETRY = 300.0, 3600.0
+"""Seconds until a session is checked again, and after a failure."""
 _NICE = 10
 
 
 class TooLarge(Exception):
-    """The session has more event files than are read ahead of time."""
+    """The session has more event files than the limit of prebuilding."""
 
 
-class IndexAhead:
-    """The thread; it does nothing if `newest` is 0."""
+class Prebuilder:
+    """A background thread that indexes the `newest` sessions; 0 disables it."""
 
     def __init__(
         self,
         indexer: Indexer,
         catalog: SessionCatalog,
-        known: OverviewCache,
+        overviews: OverviewCache,
         newest: int,
-        idle: Callable[[], bool],
+        is_idle: Callable[[], bool],
         *,
         most_bytes: int = MOST_BYTES,
         pause: float = _PAUSE,
     ) -> None:
-        self._indexer, self._catalog, self._known = indexer, catalog, known
-        self._newest, self._idle = newest, idle
+        self._indexer, self._catalog, self._overviews = indexer, catalog, overviews
+        self._newest, self._is_idle = newest, is_idle
         self._most_bytes, self._pause = most_bytes, pause
         self._not_before: dict[Session, float] = {}
-        self._ending = threading.Event()
+        self._closing = threading.Event()
         self._work = Stop()
-        self._thread = threading.Thread(target=self._run, name="index-ahead", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="prebuild", daemon=True)
 
     def start(self) -> None:
         if self._newest:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends what is under way; waits for it."""
-        self._ending.set()
+        """Cancel the current build and wait for the thread."""
+        self._closing.set()
         self._work.ask()
         if self._thread.is_alive():
             self._thread.join()
@@ -75,25 +75,25 @@ class IndexAhead:
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread and those it starts
         lock = None
-        while not self._ending.is_set():
-            lock = lock or self._alone()
+        while not self._closing.is_set():
+            lock = lock or self._machine_lock()
             if lock is not None:
                 try:
                     self._round()
                 except ArchiveError as error:
-                    logger.warning("nothing is indexed ahead for now: %s", error)
-            self._ending.wait(self._pause)
+                    logger.warning("prebuilding is paused: %s", error)
+            self._closing.wait(self._pause)
         if lock is not None:
             lock.close()
 
-    def _alone(self) -> BinaryIO | None:
-        """A lock that one process of this machine has; the kernel gives it back when that process ends."""
+    def _machine_lock(self) -> BinaryIO | None:
+        """A lock that one process of this machine holds; the kernel releases it when the process ends."""
         folder = self._indexer.cache.root
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / "indexing").open("ab")
         except OSError as error:
-            logger.warning("nothing is indexed ahead: %s", error)
+            logger.warning("prebuilding is disabled: %s", error)
             return None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,11 +104,11 @@ class IndexAhead:
 
     def _round(self) -> None:
         sessions = self._catalog.everything().sessions[: self._newest]
-        self._known.refresh(sessions, time.time())
+        self._overviews.refresh(sessions, time.time())
         for session in sessions:
-            while not self._idle() and not self._ending.is_set():
-                self._ending.wait(0.2)
-            if self._ending.is_set():
+            while not self._is_idle() and not self._closing.is_set():
+                self._closing.wait(0.2)
+            if self._closing.is_set():
                 return
             if self._is_due(session):
                 self._index(session)
@@ -116,26 +116,26 @@ class IndexAhead:
     def _is_due(self, session: Session) -> bool:
         if time.monotonic() < self._not_before.get(session, 0.0):
             return False
-        return not self._known.of(session).is_settled(time.time())
+        return not self._overviews.of(session).is_settled(time.time())
 
     def _index(self, session: Session) -> None:
-        known = self._known.of(session)
-        wait = max(_AGAIN, (time.time() - known.last_sign) / 4) if known.summary else _AGAIN
+        overview = self._overviews.of(session)
+        wait = max(_RECHECK, (time.time() - overview.last_sign) / 4) if overview.summary else _RECHECK
         try:
-            self._indexer.open(session, self._small_enough, self._work).close()
+            self._indexer.open(session, self._check_size, self._work).close()
             self._indexer.summarize(session)
         except TooLarge:
-            wait = _AFTER_FAILURE
+            wait = _RETRY
         except Cancelled:
-            pass
+            return
         except (ArchiveError, CacheUnusable) as error:
-            wait = _AFTER_FAILURE
-            logger.warning("%s is not indexed ahead: %s", session.name, error)
-        except Exception:  # one strange session must not end the indexing of the others
-            wait = _AFTER_FAILURE
-            logger.exception("%s is not indexed ahead", session.name)
+            wait = _RETRY
+            logger.warning("%s cannot be prebuilt: %s", session.name, error)
+        except Exception:  # an unexpected failure must not end the prebuilding of other sessions
+            wait = _RETRY
+            logger.exception("%s cannot be prebuilt", session.name)
         self._not_before[session] = time.monotonic() + wait
 
-    def _small_enough(self, progress: Progress) -> None:
+    def _check_size(self, progress: Progress) -> None:
         if progress.bytes_total > self._most_bytes:
             raise TooLarge

@@ -1,4 +1,4 @@
-"""Something that is made ahead: who asks for it seldom waits, and the next one is made meanwhile."""
+"""An object that is created before it is needed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _Made = TypeVar("_Made")
 
 
 class Standby(Generic[_Made]):
-    """One of a kind, for many threads; what is left in the end is thrown away."""
+    """Holds one object; whoever takes it triggers the creation of the next one. Thread-safe."""
 
-    def __init__(self, make: Callable[[], _Made], throw_away: Callable[[_Made], None]) -> None:
-        self._make, self._throw_away = make, throw_away
-        self._maker, self._lock = ThreadPoolExecutor(1, "spare"), threading.Lock()
+    def __init__(self, make: Callable[[], _Made], discard: Callable[[_Made], None]) -> None:
+        self._make, self._discard = make, discard
+        self._maker, self._lock = ThreadPoolExecutor(1, "standby"), threading.Lock()
         self._next = self._maker.submit(make)
 
     def take(self) -> _Made:
@@ -26,4 +26,4 @@ class Standby(Generic[_Made]):
     def close(self) -> None:
         self._maker.shutdown()
         if not self._next.exception():
-            self._throw_away(self._next.result())
+            self._discard(self._next.result())

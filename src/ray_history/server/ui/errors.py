@@ -116,7 +116,7 @@ def _capitalize(message: str) -> str:
 async def _similar_clusters(request: Request) -> list[tuple[str, str]]:
     """Names and addresses of clusters that the viewer may see and whose names resemble the requested one."""
     of_site = site(request)
-    sessions = of_site.catalog.known().sessions
+    sessions = of_site.catalog.cached().sessions
     try:
         visible = await of_site.visible(request.scope, {entry.cluster for entry in sessions})
     except ApiError:  # the viewer's access cannot be checked now, so nothing is suggested

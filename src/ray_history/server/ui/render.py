@@ -24,7 +24,7 @@ from starlette.types import Scope
 from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.server import formatting
-from ray_history.server.auth import is_let_in, shown_name
+from ray_history.server.auth import display_name, is_authenticated
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.addressing import SessionCatalog
 
@@ -121,8 +121,8 @@ def render(request: Request, template: str, **values: Any) -> str:
         "site": site(request),
         "theme": theme(request),
         "now": time.time(),
-        "is_let_in": is_let_in(request.scope),
-        "user": shown_name(request.scope),
+        "is_let_in": is_authenticated(request.scope),
+        "user": display_name(request.scope),
         "q": "",
     }
     return _environment.get_template(template).render(context | values)

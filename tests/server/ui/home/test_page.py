@@ -15,7 +15,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.app import AppConfig
-from ray_history.server.auth import AuthSettings, make_mode
+from ray_history.server.auth import AuthSettings, make_backend
 from tests.server.serving import Served, served
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
 from tests.server.ui.markup import Element, parsed
@@ -238,7 +238,7 @@ def test_a_wrong_address_is_told_as_a_page(fleet: tuple[Served, list[Made]]) -> 
 def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_path: Path) -> None:
     rules = [{"name": name, "token": f"the-long-token-of-{name}", "namespaces": [name]} for name in ("data", "ci")]
     (tmp_path / "rules.json").write_bytes(msgspec.json.encode(rules))
-    mode = make_mode(AuthSettings("token", str(tmp_path / "rules.json")), lambda: pytest.fail("not to be asked"))
+    mode = make_backend(AuthSettings("token", str(tmp_path / "rules.json")), lambda: pytest.fail("not to be asked"))
     as_data, as_ci = ({"Authorization": f"Bearer the-long-token-of-{name}"} for name in ("data", "ci"))
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]

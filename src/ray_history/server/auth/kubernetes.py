@@ -1,7 +1,7 @@
-"""`kubernetes`: the API server says whom a token belongs to (TokenReview) and what they may (SubjectAccessReview).
+"""`kubernetes`: the API server identifies tokens (TokenReview) and decides on access (SubjectAccessReview).
 
-Answers are kept for a short time by the hash of the token; refusals shorter. Whoever asks for the same meanwhile waits
-for the one answer that is on its way. When the API server cannot be asked the answer is 503: never a guess.
+Answers are cached for a short time by the hash of the token, refusals for a shorter one. Concurrent requests for the
+same answer share one call. When the API server cannot be reached the answer is 503, never a guess.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ray_history.kube import Attributes, KubeError, Kubernetes, User
 from ray_history.server.http.responses import ApiError
 
 from .attempts import Attempts
-from .backends import NOT_ACCEPTED, NotKnown, Tokens, usable
-from .credentials import Credentials, Peers, token_hash
+from .backends import NOT_ACCEPTED, NotAuthenticated, Tokens, required_token
+from .credentials import Credentials, TrustedPeers, token_hash
 from .viewer import Viewer
 
 logger = logging.getLogger(__name__)
 
 _REFUSED_FOR = 10.0
-_MOST_KEPT = 20_000
+_MAX_CACHED = 20_000
 _ACCESS = re.compile(r"(?P<verb>[a-z]+) (?P<resource>[a-z]+)(?:\.(?P<group>[a-z0-9.-]+))?(?:/(?P<sub>[a-z]+))?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -34,19 +34,19 @@ Answer = TypeVar("Answer")
 
 
 def parse_access(text: str) -> Attributes:
-    """`VERB RESOURCE[.GROUP][/SUBRESOURCE]`, as `kubectl auth can-i` takes it; ValueError if it is none."""
+    """Parse `VERB RESOURCE[.GROUP][/SUBRESOURCE]`, the form of `kubectl auth can-i`; raises ValueError."""
     found = _ACCESS.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is not understood: write VERB RESOURCE[.GROUP][/SUBRESOURCE]")
+        raise ValueError(f"{text!r} is not of the form VERB RESOURCE[.GROUP][/SUBRESOURCE]")
     return Attributes(found["verb"], found["resource"], group=found["group"] or "", subresource=found["sub"] or "")
 
 
 def _tokens(access: Attributes, audiences: tuple[str, ...]) -> Tokens:
-    """What to sign in with; tokens for an audience must be made for it."""
+    """What to sign in with; a token for an audience must be created for it."""
     right = f"{access.verb} {access.resource}" + (f".{access.group}" if access.group else "")
     return Tokens(
-        "Paste a token of Kubernetes: your own, or that of a service account.",
-        "Whoever may make tokens for a service account makes one with:",
+        "Paste a Kubernetes token: your own, or that of a service account.",
+        "If you may create tokens for a service account, create one with:",
         " ".join(
             ["kubectl create token NAME --namespace NAMESPACE --duration 12h", *(f"--audience {a}" for a in audiences)]
         ),
@@ -54,51 +54,52 @@ def _tokens(access: Attributes, audiences: tuple[str, ...]) -> Tokens:
     )
 
 
-class Kept(Generic[Answer]):
-    """Answers for a while; those who ask for one that is on its way wait for it."""
+class AnswerCache(Generic[Answer]):
+    """Answers that expire. Concurrent requests for the same answer share one call."""
 
     def __init__(self, seconds: Callable[[Answer], float], clock: Callable[[], float]) -> None:
         self._seconds, self._clock = seconds, clock
         self._answers: OrderedDict[Hashable, tuple[float, Answer]] = OrderedDict()
-        self._coming: dict[Hashable, asyncio.Task[Answer]] = {}
+        self._pending: dict[Hashable, asyncio.Task[Answer]] = {}
 
     def get(self, key: Hashable) -> Answer | None:
         until, answer = self._answers.get(key, (0.0, None))
         return answer if self._clock() < until else None
 
     async def ask(self, key: Hashable, question: Callable[[], Awaitable[Answer]]) -> Answer:
-        kept = self.get(key)
-        if kept is not None:
-            return kept
-        coming = self._coming.get(key)
-        if coming is None:
-            coming = self._coming[key] = asyncio.ensure_future(self._asked(key, question))
-            coming.add_done_callback(lambda _: self._coming.pop(key, None))
-        return await asyncio.shield(coming)
+        cached = self.get(key)
+        if cached is not None:
+            return cached
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = asyncio.ensure_future(self._fetch(key, question))
+            pending.add_done_callback(lambda _: self._pending.pop(key, None))
+        # A client that disconnects must not cancel the call for other waiters.
+        return await asyncio.shield(pending)
 
-    async def _asked(self, key: Hashable, question: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _fetch(self, key: Hashable, question: Callable[[], Awaitable[Answer]]) -> Answer:
         answer = await question()
         self._answers[key] = (self._clock() + self._seconds(answer), answer)
         self._answers.move_to_end(key)
-        while len(self._answers) > _MOST_KEPT:
+        while len(self._answers) > _MAX_CACHED:
             self._answers.popitem(last=False)
         return answer
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The answer about a token."""
+class _Identity:
+    """The user of a token; None if the API server does not accept it."""
 
     user: User | None
 
 
-class ByKubernetes:
-    """Tokens of Kubernetes, and its rules."""
+class KubernetesTokens:
+    """Authentication with Kubernetes tokens, access by Kubernetes RBAC."""
 
     def __init__(
         self,
         api: Kubernetes,
-        peers: Peers,
+        peers: TrustedPeers,
         access: Attributes,
         *,
         audiences: tuple[str, ...] = (),
@@ -110,29 +111,31 @@ class ByKubernetes:
         self._each_cluster = each_cluster
         self.tokens = _tokens(access, audiences)
         refused = min(_REFUSED_FOR, seconds)
-        self._tokens: Kept[_Known] = Kept(lambda known: seconds if known.user else refused, clock)
-        self._decisions: Kept[bool] = Kept(lambda allowed: seconds if allowed else refused, clock)
-        self._wrong = Attempts(most=100, clock=clock)
+        self._identities: AnswerCache[_Identity] = AnswerCache(
+            lambda identity: seconds if identity.user else refused, clock
+        )
+        self._decisions: AnswerCache[bool] = AnswerCache(lambda allowed: seconds if allowed else refused, clock)
+        self._failures = Attempts(most=100, clock=clock)
 
-    async def known(self, shown: Credentials) -> Viewer:
-        token = usable(shown)
+    async def authenticate(self, credentials: Credentials) -> Viewer:
+        token, peer = required_token(credentials), credentials.peer
         digest = token_hash(token)
-        if self._tokens.get(digest) is None and (wait := self._wrong.wait(shown.peer)):
-            raise ApiError(429, f"too many wrong tokens came from {shown.peer}; try again in {wait:.0f} s")
-        found = await self._told(self._tokens.ask(digest, lambda: self._review(token)))
-        if found.user is None:
-            self._wrong.failed(shown.peer)
-            raise NotKnown(NOT_ACCEPTED, shown=True)
-        return self._viewer(digest, found.user)
+        if self._identities.get(digest) is None and (wait := self._failures.wait(peer)):
+            raise ApiError(429, f"too many wrong tokens from {peer}; try again in {wait:.0f} s")
+        identity = await _or_unavailable(self._identities.ask(digest, lambda: self._review(token)))
+        if identity.user is None:
+            self._failures.failed(peer)
+            raise NotAuthenticated(NOT_ACCEPTED, has_credentials=True)
+        return self._viewer(digest, identity.user)
 
     async def close(self) -> None:
         await self._api.close()
 
-    async def _review(self, token: str) -> _Known:
+    async def _review(self, token: str) -> _Identity:
         review = await self._api.create_token_review(token, self._audiences)
         if self._audiences and not set(self._audiences) & set(review.audiences):
-            return _Known(None)  # an API server that knows no audiences answers without any
-        return _Known(review.user)
+            return _Identity(None)  # an API server without support for audiences answers without any
+        return _Identity(review.user)
 
     def _viewer(self, digest: bytes, user: User) -> Viewer:
         async def may(namespace: str = "", cluster: str = "") -> bool:
@@ -144,24 +147,27 @@ class ByKubernetes:
                 self._access.group,
                 self._access.subresource,
             )
-            return await self._told(
+            return await _or_unavailable(
                 self._decisions.ask(
                     (digest, namespace, cluster), lambda: self._api.create_subject_access_review(user, wanted)
                 )
             )
 
-        async def sees(namespace: str, cluster: str) -> bool:
+        async def can_see(namespace: str, cluster: str) -> bool:
             if await may():
                 return True
             if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(cluster):
-                return False  # Kubernetes has no such names
+                return False  # not a name that Kubernetes allows
             return await may(namespace) or (self._each_cluster and await may(namespace, cluster))
 
-        return Viewer(user.name, sees)
+        return Viewer(user.name, can_see)
 
-    async def _told(self, answer: Awaitable[Answer]) -> Answer:
-        try:
-            return await answer
-        except KubeError as error:
-            logger.error("who may see what cannot be asked: %s", error)
-            raise ApiError(503, "the Kubernetes API server cannot be asked who may see this; try again later") from None
+
+async def _or_unavailable(answer: Awaitable[Answer]) -> Answer:
+    try:
+        return await answer
+    except KubeError as error:
+        logger.error("access cannot be checked: %s", error)
+        raise ApiError(
+            503, "access cannot be checked: the Kubernetes API server cannot be reached; try again later"
+        ) from None
