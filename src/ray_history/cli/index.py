@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import with_indexer, with_store
+from .options import with_indexer
 
 if TYPE_CHECKING:
     from ray_history.archive.catalog import Catalog, Session
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 
 @click.command("index")
-@with_store
 @with_indexer
 @click.argument("names", nargs=-1, metavar="[NAMESPACE/CLUSTER[/SESSION]]...")
 @click.option("--all", "every", is_flag=True, help="All sessions in the archive.")

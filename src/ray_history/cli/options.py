@@ -14,6 +14,7 @@ from ray_history.index.settings import IndexSettings, make_indexer
 from ray_history.setting import Declared, declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Section = TypeVar("Section")
 
 
 class SettingOption(click.Option):
@@ -94,21 +95,25 @@ def with_store(command: Command) -> Command:
     """Adds the storage options and passes the opened archive as `store`."""
 
     @functools.wraps(command)
-    def run(*args: Any, storage: str | None, **kwargs: Any) -> Any:
+    def run(*args: Any, **options: Any) -> Any:
         from ray_history.archive.stores import open_store
 
-        upstream = {name: kwargs.pop(name) for name in StorageOptions.__dataclass_fields__ if name != "storage"}
-        return command(*args, store=open_store(StorageOptions(storage, **upstream).resolve(os.environ)), **kwargs)
+        return command(*args, store=open_store(_take(StorageOptions, options).resolve(os.environ)), **options)
 
     return with_settings(StorageOptions)(run)  # type: ignore[return-value]
 
 
 def with_indexer(command: Command) -> Command:
-    """Adds the index options and passes an indexer of `store` as `indexer`."""
+    """Adds the storage and index options and passes an indexer of the archive as `indexer`."""
 
     @functools.wraps(command)
-    def run(*args: Any, store: Any, **kwargs: Any) -> Any:
-        chosen = {name: kwargs.pop(name) for name in IndexSettings.__dataclass_fields__}
-        return command(*args, indexer=make_indexer(store, IndexSettings(**chosen)), **kwargs)
+    def run(*args: Any, **options: Any) -> Any:
+        storage = _take(StorageOptions, options).resolve(os.environ)
+        return command(*args, indexer=make_indexer(storage, _take(IndexSettings, options)), **options)
 
-    return with_settings(IndexSettings)(run)  # type: ignore[return-value]
+    return with_settings(StorageOptions, IndexSettings)(run)  # type: ignore[return-value]
+
+
+def _take(section: type[Section], options: dict[str, Any]) -> Section:
+    """Settings made from their options, which are removed from `options`."""
+    return section(**{entry.name: options.pop(entry.name) for entry in declared(section)})

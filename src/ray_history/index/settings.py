@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ray_history.setting import setting
 
 if TYPE_CHECKING:
-    from ray_history.archive.stores import Store
+    from ray_history.archive.stores.registry import StorageSettings
 
     from .indexer import Indexer
 
@@ -40,9 +40,10 @@ class IndexSettings:
         return Path(self.cache_dir).expanduser()
 
 
-def make_indexer(store: Store, settings: IndexSettings) -> Indexer:
-    """An indexer of the archive. The settings are plain data, so a process elsewhere can make the same one."""
+def make_indexer(storage: StorageSettings, settings: IndexSettings) -> Indexer:
+    """An indexer of an archive. The settings can be pickled, so that other machines can make the same one."""
     # Importing DuckDB takes 0.1 s, which `ray-history --help` must not spend.
+    from ray_history.archive.stores import open_store
     from ray_history.history.engine import Limits
 
     from .cache import Cache
@@ -50,4 +51,4 @@ def make_indexer(store: Store, settings: IndexSettings) -> Indexer:
 
     cache = Cache(settings.cache_folder, settings.cache_size << 20)
     limits = Limits(settings.build_memory << 20, settings.build_threads)
-    return Indexer(store, cache, limits, share=settings.share_index)
+    return Indexer(open_store(storage), cache, limits, share=settings.share_index)

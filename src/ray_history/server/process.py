@@ -10,7 +10,6 @@ import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 
-from ray_history.archive.stores import open_store
 from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
@@ -27,7 +26,7 @@ _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
 def application(settings: ServerSettings) -> ASGIApp:
     """The application, on the archive that the settings name."""
     sessions = Sessions(
-        make_indexer(open_store(settings.resolve(os.environ)), settings),
+        make_indexer(settings.resolve(os.environ), settings),
         most_open=settings.open_sessions,
         query_memory=settings.query_memory << 20,
         threads=settings.build_threads,
