@@ -88,8 +88,8 @@ def rebuild(
     base: Rebuilt | None = None,
     memory: int = 1 << 30,
 ) -> Rebuilt:
-    """Build in a new directory inside `place`, with the events cut into batches before the given positions, and into
-    segments before every other of them; without any there is only one, which stays in memory."""
+    """Build in a new directory inside `place`. Events are divided into batches at the given positions, and into runs at
+    every other one; without any, the only run stays in memory."""
     lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
     ends = [0, *sorted(set(cuts)), len(lines)]
     directory = Path(tempfile.mkdtemp(dir=place))
@@ -98,25 +98,25 @@ def rebuild(
             _add(builder, lines[begin:end])
             if number % 2 == 0 and end < len(lines):
                 builder.merge()
-        told = builder.work / "documents.jsonl"
-        told.write_text("".join(json.dumps(document) + "\n" for document in documents))
-        builder.add_documents(told)
+        file = builder.work / "documents.jsonl"
+        file.write_text("".join(json.dumps(document) + "\n" for document in documents))
+        builder.add_documents(file)
         facts = builder.finish()
     return Rebuilt(directory, facts, builder.counts, Tables(directory, threads=1))
 
 
 def _add(builder: Builder, lines: Sequence[bytes]) -> None:
     batch = EventLines(builder.work / "batch")
-    with batch.written():
+    with batch.writing():
         batch.add(b"".join(line + b"\n" for line in lines))
     try:
         builder.add(batch)
-    except Unreadable:  # the way that `EventSource.carefully` goes
+    except Unreadable:  # as the indexer does
         renamed = [in_camel_case(line, Counter()) for line in lines]
-        with batch.written():
+        with batch.writing():
             for event in filter(None, renamed):
                 batch.put(*event)
-        builder.add(batch, careful=True)
+        builder.add(batch, lenient=True)
 
 
 # Events --------------------------------------------------------------------------------------------------------------

@@ -497,7 +497,7 @@ def test_an_index_made_by_other_rules_is_built_again(tmp_path: Path, monkeypatch
     (session,) = read_catalog(store).sessions
     stages: list[str] = []
     for rules in ("older", "newer"):
-        monkeypatch.setattr("ray_history.index.indexer.meaning", lambda rules=rules: rules)
+        monkeypatch.setattr("ray_history.index.indexer.rules_digest", lambda rules=rules: rules)
         stages.clear()
         indexer = Indexer(store, Cache(tmp_path / "cache", 1 << 30))
         with indexer.open(session, lambda progress: stages.append(progress.stage)) as opened:

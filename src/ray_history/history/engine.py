@@ -1,4 +1,4 @@
-"""The database that builds: DuckDB within limits, with threads that give way to all others, ended at any time."""
+"""The database that builds indexes: DuckDB within limits, at low priority, and cancellable at any time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any, TypeVar
 
 import duckdb
 
-_MODESTY = 5
-"""How much nicer, in the sense of nice(2), the threads that build are."""
+NICE_INCREMENT = 5
+"""How much the priority of building threads is lowered, as for nice(2)."""
 
-_LOOSE = 2
-"""DuckDB gives back to the system what it freed as soon as that would not fit under its limit any more, and then takes
-it anew, page by page: a fifth of all processor time where the limit is what ordinary events need. Reading those stays
-far below a limit of twice the memory that a build may use, whatever the limit is."""
+MEMORY_SLACK = 2
+"""DuckDB returns freed memory to the system as soon as it would not fit under its limit, and then takes it anew, page
+by page. With the limit that ordinary events need, this takes a fifth of all processor time. Reading ordinary events
+stays far below twice the memory of a build, whatever the limit is."""
 
-_MORE_PARTS, _MOST_PARTS = 4, 256
+_PARTS_FACTOR, _MAX_PARTS = 4, 256
 
 _Result = TypeVar("_Result")
 
 
 class Cancelled(Exception):
-    """The build was stopped."""
+    """The build was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +39,41 @@ class Limits:
     threads: int = 2
 
     @property
-    def segment_bytes(self) -> int:
-        """JSON per segment: its events in memory take half of that, merging them about as much again."""
+    def run_bytes(self) -> int:
+        """JSON per run: its events take half of that in memory, and merging them about as much again."""
         return self.memory // 3
 
     @property
     def batch_bytes(self) -> int:
-        """JSON read at once, while the next batch is fetched and unpacked."""
-        return self.segment_bytes // 3
+        """JSON per batch; the next one is downloaded and unpacked while it is read."""
+        return self.run_bytes // 3
 
 
 class Engine:
-    """Used by several threads, each with a cursor of its own.
+    """A database for several threads, each with its own cursor.
 
-    Half of the cores work for whichever statement there is, until `use_all_cores`: while events are read several run
-    side by side, and keep the other half busy themselves. More would only get in each other's way, which takes a tenth
-    of all processor time.
+    Until `use_all_cores`, DuckDB uses half of the cores: while events are read, several statements run side by side and
+    keep the other half busy. More threads would only contend, which takes a tenth of all processor time.
     """
 
     def __init__(self, limits: Limits, spill: Path) -> None:
         self._limits, self._cancelled = limits, False
         self._running: set[duckdb.DuckDBPyConnection] = set()
-        self._aside = ThreadPoolExecutor(1, "build", give_way)
+        self._background = ThreadPoolExecutor(1, "build", lower_priority)
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{limits.memory * _LOOSE >> 20}MB",
+            "memory_limit": f"{limits.memory * MEMORY_SLACK >> 20}MB",
             "threads": max(1, limits.threads // 2),
             "temp_directory": str(spill),
             "preserve_insertion_order": False,
-            "disabled_optimizers": "join_order,statistics_propagation",  # our queries say how to go about it
+            "disabled_optimizers": "join_order,statistics_propagation",  # the queries are written in the right order
         }
-        # Its threads are as modest as the one that starts them.
-        self.database = self.aside(lambda: duckdb.connect(config=config)).result()
-        self.run("set enable_progress_bar = false")
-        self._is_strict = False
+        # DuckDB's threads inherit the priority of the thread that starts them.
+        self.database = self.submit(lambda: duckdb.connect(config=config)).result()
+        self.execute("set enable_progress_bar = false")
+        self._has_strict_limit = False
 
-    def run(self, sql: str, cursor: duckdb.DuckDBPyConnection | None = None) -> list[tuple[Any, ...]]:
-        """The rows of the last of these statements; those of several threads run at the same time."""
+    def execute(self, sql: str, cursor: duckdb.DuckDBPyConnection | None = None) -> list[tuple[Any, ...]]:
+        """The rows of the last of these statements. Statements of several threads run at the same time."""
         if self._cancelled:
             raise Cancelled
         running = cursor or self.database
@@ -84,20 +83,22 @@ class Engine:
         except duckdb.InterruptException:
             raise Cancelled from None
         except duckdb.IOException as error:
-            for full in (errno.ENOSPC, errno.EDQUOT):  # in DuckDB's words that is but one of many errors
+            for full in (errno.ENOSPC, errno.EDQUOT):  # DuckDB names the cause in the message only
                 if os.strerror(full) in str(error):
                     raise OSError(full, os.strerror(full)) from error
             raise
         finally:
             self._running.discard(running)
 
-    def aside(self, work: Callable[..., _Result], *arguments: object) -> Future[_Result]:
-        """Do something beside the rest, one thing after the other."""
-        return self._aside.submit(work, *arguments)
+    def submit(self, work: Callable[..., _Result], *arguments: object) -> Future[_Result]:
+        """Run something in the background, after what was submitted before."""
+        return self._background.submit(work, *arguments)
 
-    def in_parts(self, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
-        """Have one file written of all rows; if that takes too much memory, several, each of the rows for which the
-        condition given is true: in ever more parts, by a hash of the key."""
+    def write_in_parts(self, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
+        """Write rows to a file, or to several if one takes too much memory.
+
+        `write` gets a condition and a file: it writes the rows that meet the condition, which is on a hash of the key.
+        """
         parts = 1
         while True:
             files = [stem.with_name(f"{stem.name}-{part}-of-{parts}.parquet") for part in range(parts)]
@@ -105,36 +106,36 @@ class Engine:
                 for part, file in enumerate(files):
                     write(f"hash({key}) % {parts} = {part}" if parts > 1 else "true", file)
             except duckdb.OutOfMemoryException:
-                if parts == _MOST_PARTS:
+                if parts == _MAX_PARTS:
                     raise
-                parts *= _MORE_PARTS
+                parts *= _PARTS_FACTOR
             else:
                 return files
 
     def use_all_cores(self) -> None:
-        """From now on, for one statement after the other."""
-        with ThreadPoolExecutor(1, "modest", give_way) as modest:  # the threads that this starts are like it
-            modest.submit(self.run, f"set threads = {self._limits.threads}").result()
+        """Use all cores for each statement from now on."""
+        with ThreadPoolExecutor(1, "build-cores", lower_priority) as starter:  # new threads inherit its priority
+            starter.submit(self.execute, f"set threads = {self._limits.threads}").result()
 
-    def be_strict(self) -> None:
-        """After all that is to be done aside, keep within the memory given, at any cost: what comes may need any
-        amount."""
-        if not self._is_strict:
-            self.aside(self.run, f"set memory_limit = '{self._limits.memory * 3 // 4 >> 20}MB'").result()
-            self._is_strict = True
+    def enforce_memory_limit(self) -> None:
+        """Stay within the given memory from now on, even if that is slow: the next statements may need any amount."""
+        if not self._has_strict_limit:
+            # Submitted, to wait for what runs in the background.
+            self.submit(self.execute, f"set memory_limit = '{self._limits.memory * 3 // 4 >> 20}MB'").result()
+            self._has_strict_limit = True
 
     def cancel(self) -> None:
-        """From any thread: whatever runs raises `Cancelled`."""
+        """Make running and later statements raise `Cancelled`. Can be called from any thread."""
         self._cancelled = True
         for running in list(self._running):
             running.interrupt()
 
     def close(self) -> None:
-        self._aside.shutdown(cancel_futures=True)
-        threading.Thread(target=self.database.close, name="close").start()  # giving memory back takes its time
+        self._background.shutdown(cancel_futures=True)
+        threading.Thread(target=self.database.close, name="close").start()  # freeing the memory takes long
 
 
-def give_way() -> None:
-    """Let threads that answer people, or fetch what is to be built next, go before this one and those it starts."""
+def lower_priority() -> None:
+    """Let threads that answer requests, or download event files, run before this one and the threads it starts."""
     if sys.platform == "linux":  # elsewhere it would slow down the whole process
-        os.nice(_MODESTY)
+        os.nice(NICE_INCREMENT)

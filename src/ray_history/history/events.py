@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from functools import cache
-from importlib import resources
 from typing import Any, TypeAlias, cast
 
 import msgspec
+
+from ray_history.history.sql import all_queries
 
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
 """A DuckDB type, or the fields of an object, or what each element of an array looks like."""
@@ -182,10 +183,9 @@ def _type(shape: Shape) -> str:
 
 
 @cache
-def meaning() -> str:
-    """A digest of what is read from events and how tables are made of it: tables made by other rules are not ours."""
-    texts = sorted(file.read_text() for file in resources.files("ray_history.history.sql").iterdir() if file.is_file())
-    return hashlib.blake2b("\0".join([all_columns(), *texts]).encode(), digest_size=16).hexdigest()
+def rules_digest() -> str:
+    """A digest of the fields read from events and of the queries: tables with another digest are rebuilt."""
+    return hashlib.blake2b("\0".join([all_columns(), *all_queries()]).encode(), digest_size=16).hexdigest()
 
 
 def rare_payload() -> str:

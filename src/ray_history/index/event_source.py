@@ -85,7 +85,7 @@ class EventSource:
 
     def carefully(self, batch: Batch) -> None:
         """Write the same batch again, event by event."""
-        with batch.lines.written():
+        with batch.lines.writing():
             for file in batch.files:
                 self._append_events(batch.lines, file)
 
@@ -94,7 +94,7 @@ class EventSource:
         bodies = [
             fetchers.submit(self._store.get, file.stored.key) if file.stored.size <= _WHOLE else None for file in files
         ]
-        with lines.written():
+        with lines.writing():
             for file, body in zip(files, bodies, strict=True):
                 chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
                 if not self._append_text(lines, file, chunks):

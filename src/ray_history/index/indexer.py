@@ -31,7 +31,7 @@ from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.history.build.builder import Builder
 from ray_history.history.build.runs import Unreadable
 from ray_history.history.engine import Cancelled, Limits
-from ray_history.history.events import meaning
+from ray_history.history.events import rules_digest
 from ray_history.history.read.tables import READING_FAILED
 
 from .cache import Cache, CacheUnusable, Entry, Opened
@@ -127,7 +127,7 @@ class Sources:
 
     def extends(self, manifest: Manifest) -> bool:
         """Whether all that the index was made of still stands, so that only the rest need be read."""
-        return manifest.meaning == meaning() and set(manifest.sources) <= set(self.events)
+        return manifest.meaning == rules_digest() and set(manifest.sources) <= set(self.events)
 
     def beyond(self, manifest: Manifest | None) -> Sequence[EventFile]:
         known = set() if manifest is None else {source.key for source in manifest.sources}
@@ -153,7 +153,7 @@ def _source(info: ObjectInfo) -> SourceFile:
 
 def _digest(objects: Sequence[ObjectInfo], keys: Sequence[str]) -> str:
     told = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for info in objects)
-    return hashlib.blake2b("".join([meaning(), *told, *sorted(keys)]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("".join([rules_digest(), *told, *sorted(keys)]).encode(), digest_size=16).hexdigest()
 
 
 @dataclass
@@ -332,7 +332,7 @@ class _Opening:
                         builder.add(batch.lines)
                     except Unreadable:
                         source.carefully(batch)
-                        builder.add(batch.lines, careful=True)
+                        builder.add(batch.lines, lenient=True)
                 self._tell(
                     files=self.progress.files + len(batch.files),
                     bytes=self.progress.bytes + batch.stored_bytes,
@@ -372,7 +372,7 @@ class _Opening:
             version=VERSION,
             session=self.session.name,
             sources=list(self.sources.events),
-            meaning=meaning(),
+            meaning=rules_digest(),
             other_sources=self.sources.others,
             files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
             rows=rows,

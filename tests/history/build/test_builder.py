@@ -28,7 +28,7 @@ def modesty() -> set[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has threads that are nicer than others")
-def test_threads_that_build_give_way_to_all_others(tmp_path: Path) -> None:
+def test_building_threads_have_a_lower_priority(tmp_path: Path) -> None:
     mine = os.nice(0)
     with Builder(tmp_path, Limits()):
         assert modesty() == {mine, mine + 5}
@@ -52,28 +52,28 @@ def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:
 
 
 def test_events_of_any_shape_are_merged_within_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty times as much as in a usual event, and all of it is in the table: too much to be merged at once."""
+    """Each event has forty times the usual size, and all of it goes into the table: too much to merge at once."""
     parts: list[Path] = []
-    in_parts = Engine.in_parts
+    write_in_parts = Engine.write_in_parts
 
-    def noted(engine: Engine, *how: Any) -> list[Path]:
-        files = in_parts(engine, *how)
+    def record(engine: Engine, *how: Any) -> list[Path]:
+        files = write_in_parts(engine, *how)
         parts.extend(files)
         return files
 
-    monkeypatch.setattr(Engine, "in_parts", noted)
+    monkeypatch.setattr(Engine, "write_in_parts", record)
     environment = json.dumps({"env_vars": {f"NAME_{number}": "x" * 200 for number in range(100)}})
     tasks = [task_id(number) for number in range(6000)]
     defined = (task(name, serializedRuntimeEnv=environment) for name in tasks)
     built = rebuild(tmp_path, [*defined, *(lifecycle(name, ("RUNNING", 1)) for name in tasks)], memory=192 << 20)
-    assert {part.stem.rpartition("-")[2] for part in parts} - {"1"}, "nothing was too much"
+    assert {part.stem.rpartition("-")[2] for part in parts} - {"1"}, "everything fitted into memory"
     assert built.counts.events == 12000
     assert built.columns("tasks", "count(*), count(distinct task_id), min(length(runtime_env)), min(state)") == [
         (6000, 6000, len(environment), "RUNNING")
     ]
 
 
-def test_what_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_written_in_parts_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = [
         event for number in range(50) for event in (task(task_id(number)), lifecycle(task_id(number), ("RUNNING", 1)))
     ]
@@ -81,54 +81,52 @@ def test_what_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.M
     apart = [*first, *later, lifecycle(task_id(3), ("FAILED", 3), attempt=1)]
     whole = rebuild(tmp_path, apart, cuts=[40, 90])
     base = rebuild(tmp_path, first)
-    in_parts = Engine.in_parts
+    write_in_parts = Engine.write_in_parts
 
     def scarce(engine: Engine, stem: Path, key: str, write: Callable[[str, Path], None]) -> list[Path]:
-        def fails_at_first(which: str, file: Path) -> None:
-            if which == "true":
-                raise duckdb.OutOfMemoryException("as if all were too much at once")
-            write(which, file)
+        def fail_at_first(condition: str, file: Path) -> None:
+            if condition == "true":
+                raise duckdb.OutOfMemoryException("all rows at once")
+            write(condition, file)
 
-        return in_parts(engine, stem, key, fails_at_first)
+        return write_in_parts(engine, stem, key, fail_at_first)
 
-    run = Engine.run
+    execute = Engine.execute
 
     def without_memory(engine: Engine, sql: str, *where: Any) -> list[tuple[Any, ...]]:
-        if sql.startswith("create table only_segment") or (sql.startswith("copy (") and "with part as" in sql):
-            raise duckdb.OutOfMemoryException("as if it were too much for a table, and for all in one query, too")
-        return run(engine, sql, *where)
+        if sql.startswith("create table only_run") or (sql.startswith("copy (") and "with attempt as" in sql):
+            raise duckdb.OutOfMemoryException("one table, or one query")
+        return execute(engine, sql, *where)
 
     assert rebuild(tmp_path, apart).everything() == whole.everything()
-    monkeypatch.setattr(Engine, "run", without_memory)
-    monkeypatch.setattr(Engine, "in_parts", scarce)
+    monkeypatch.setattr(Engine, "execute", without_memory)
+    monkeypatch.setattr(Engine, "write_in_parts", scarce)
     assert rebuild(tmp_path, apart).everything() == whole.everything()
     assert rebuild(tmp_path, apart, cuts=[40, 90]).everything() == whole.everything()
     assert rebuild(tmp_path, apart[100:], base=base).everything() == whole.everything()
 
 
-def test_while_a_segment_is_late_the_next_is_merged_if_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    aside, go_on = Engine.aside, threading.Event()
+def test_while_a_run_is_late_the_next_one_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, go_on = Engine.submit, threading.Event()
 
     def hold(engine: Engine, work: Callable[..., Any], *arguments: object) -> Future[Any]:
         if getattr(work, "__name__", "") == "_merge_into_files":
-            return aside(engine, lambda: (go_on.wait(60), work(*arguments)))
-        return aside(engine, work, *arguments)
+            return submit(engine, lambda: (go_on.wait(60), work(*arguments)))
+        return submit(engine, work, *arguments)
 
-    monkeypatch.setattr(Engine, "aside", hold)
+    monkeypatch.setattr(Engine, "submit", hold)
     merged_by: list[str] = []
-    in_parts = Engine.in_parts
+    write_in_parts = Engine.write_in_parts
 
-    def noted(*arguments: Any) -> list[Path]:
+    def record(*arguments: Any) -> list[Path]:
         merged_by.append(threading.current_thread().name.split("_")[0])
         go_on.set()
-        return in_parts(*arguments)
+        return write_in_parts(*arguments)
 
-    monkeypatch.setattr(Engine, "in_parts", noted)
+    monkeypatch.setattr(Engine, "write_in_parts", record)
     batches = [EventLines(tmp_path / f"batch-{number}") for number in range(3)]
     for number, batch in enumerate(batches):
-        with batch.written():
+        with batch.writing():
             batch.add(json.dumps(task(task_id(number))).encode())
     with Builder(tmp_path / "tables", Limits()) as builder:
         builder.add(batches[0])
@@ -158,7 +156,7 @@ def test_what_events_take_in_memory_is_known_before_they_are_read(
     tmp_path: Path, lines: list[bytes], heavier: float
 ) -> None:
     batch = EventLines(tmp_path / "batch")
-    with batch.written():
+    with batch.writing():
         batch.add(b"\n".join(lines * 100))
     stored = sum(file.stat().st_size for file in batch.files.values())
     assert heavier <= batch.load / stored < heavier * 3

@@ -39,7 +39,7 @@ EVENTS = [
 
 def sorted_into(stem: Path, *pieces: bytes) -> dict[str, list[bytes]]:
     lines = EventLines(stem)
-    with lines.written():
+    with lines.writing():
         for piece in pieces:
             lines.add(piece)
     return {name: file.read_bytes().splitlines() for name, file in lines.files.items()}
@@ -76,7 +76,7 @@ def test_a_line_of_many_blocks_comes_whole(tmp_path: Path) -> None:
 
 def test_what_was_taken_back_is_not_there(tmp_path: Path) -> None:
     lines = EventLines(tmp_path / "batch")
-    with lines.written():
+    with lines.writing():
         lines.add(json.dumps(EVENTS[0]).encode())
         lines.end_file()
         before = lines.position()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import duckdb
 import pytest
 
-from ray_history.history.read.prepared import KeptPlans
+from ray_history.history.read.prepared import PreparedQueries
 
 GREETINGS = "select noted('dear') || ' ' || name from (select unnest(?::varchar::json::varchar[]) as name)"
 
@@ -19,7 +19,7 @@ class Planning:
     def __init__(self) -> None:
         self.database, self.noted = duckdb.connect(), list[str]()
         self.database.create_function("noted", self._note, ["VARCHAR"], "VARCHAR")
-        self.plans = KeptPlans(self.database)
+        self.plans = PreparedQueries(self.database)
 
     def _note(self, word: str) -> str:
         self.noted.append(word)
@@ -76,7 +76,7 @@ def test_after_a_failure_the_next_is_answered(planning: Planning) -> None:
 
 def test_many_threads_ask_at_once() -> None:
     with duckdb.connect() as database:
-        plans = KeptPlans(database)
+        plans = PreparedQueries(database)
         with ThreadPoolExecutor(4) as threads:
             found = list(threads.map(lambda number: plans.rows("select ?::int * 2", [number]), range(200)))
         assert found == [[(number * 2,)] for number in range(200)]

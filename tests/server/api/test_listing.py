@@ -176,7 +176,7 @@ def test_many_rows_show_the_same_environments_as_few(tmp_path: Path, monkeypatch
     made = [tables.rows(f"select {way} from {tables.source('tasks')} order by task_id") for way in ways]
     assert made[0] == made[1] == made[2]
     assert SECRET not in str(made)
-    monkeypatch.setattr("ray_history.history.read.tables._MOST_ENVIRONMENTS", 3)
+    monkeypatch.setattr("ray_history.history.read.tables._MAX_ENVIRONMENTS", 3)
     assert rebuild(tmp_path, events).tables.environments() == []
 
 

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ray_history.history import secrets
-from ray_history.history.build.builder import define_words
 from ray_history.history.read.json_rows import may_hold_secret, repeated_secrets
+from ray_history.history.sql import create_source_tables
 from ray_history.server.redaction.rules import is_secret, redacted
 
 _WORDS = (
@@ -28,9 +28,7 @@ _TEXTS = st.lists(_PIECES, max_size=12).map("".join).filter(lambda text: "\0" no
 @pytest.fixture(scope="module")
 def database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect()
-    database.execute("create table rare_event (event_type varchar, body json)")
-    database.execute("create table document (source varchar, name varchar, body json)")
-    define_words(database)
+    create_source_tables(database)
     return database
 
 

@@ -1,8 +1,8 @@
-"""Events on their way into the tables: JSON lines on the local disk, sorted by type.
+"""Events between download and tables: JSON lines on the local disk, sorted by type.
 
-Each type of task event, nearly all events of a session, has a file of its own, all others share one: reading events
-of one shape takes half the time. The sorting looks at a few bytes of each line and may be fooled; who reads the files
-makes sure of the types they hold.
+Nearly all events of a session are about tasks. Each type of them has its own file, and all others share one: reading
+events of one shape takes half the time. The type is guessed from a few bytes of each line; readers of the files must
+check it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from pathlib import Path
 from ray_history.history.events import TASK_EVENTS
 
 OTHERS = "OTHERS"
-"""The file of all types that have none of their own."""
+"""The file of all types without their own."""
 FILES = (*TASK_EVENTS, OTHERS)
 
 _PLACES = {name: place for place, name in enumerate(TASK_EVENTS)}
 _MARK = 7
-"""Bytes of a type that tell it from the others, for a first look."""
+"""Bytes that distinguish a type from the others."""
 _MARKS = {name[:_MARK].encode(): place for name, place in _PLACES.items()}
 _KEY, _TIGHT_KEY = b'"eventType": "', b'"eventType":"'
 _BLOCK = 1 << 20
-"""Lines are written when there is about this much of them, which stays in the processor's cache meanwhile."""
+"""Bytes of lines that are collected before they are written; few enough for the processor's cache."""
 _SKELETON, _SHORTEST = 465, 400
-"""Bytes of an event that are the same in all of its type; what a row of a table weighs at least."""
+"""Bytes that all events of a type have in common; the least that a row of a table weighs."""
 
 
 class EventLines:
-    """The files of one batch: `stem`, a dot and the type."""
+    """The files of one batch, named `<stem>.<type>`."""
 
     def __init__(self, stem: Path) -> None:
         self.files = {name: stem.with_name(f"{stem.name}.{name}") for name in FILES}
-        self._begun: list[bytes] = []
-        """The line whose end is yet to come."""
+        self._partial: list[bytes] = []
+        """The pieces of a line without its end."""
         self.longest = 0
-        """Bytes of the longest line of this file, among those that came in several pieces."""
+        """Bytes of the longest line of this event file, among those that came in several pieces."""
         self._sorted = [list[bytes]() for _ in FILES]
         self._size = 0
         self._lines = self._bytes = 0
         self._at = 0
-        """Where the type of an event was found last."""
+        """The position of the type in the last event."""
 
     @contextmanager
-    def written(self) -> Iterator[None]:
-        """What is added inside is in the files afterwards, and nothing else."""
+    def writing(self) -> Iterator[None]:
+        """Replace the content of the files with what is added inside the block."""
         self._lines = 0
         with ExitStack() as stack:
             self._out = [stack.enter_context(file.open("wb")) for file in self.files.values()]
@@ -57,45 +57,45 @@ class EventLines:
 
     @property
     def load(self) -> int:
-        """What was written weighs so much as so many bytes of ordinary events. Half of those is keys and punctuation,
-        which are not kept in memory; but there a row takes its place, however short the event."""
+        """The weight in memory, in bytes of ordinary events. Half of those are keys and punctuation, which tables do
+        not hold; but a row has a minimum weight, however short the event."""
         return max(2 * (self._bytes - self._lines * _SKELETON), self._lines * _SHORTEST)
 
     def add(self, text: bytes) -> None:
-        """Any piece of a file of lines."""
-        lines = BytesIO(text).readlines()  # in half the time of `split`
-        if lines and self._begun:
-            self._begun.append(lines[0])
-            self.longest = max(self.longest, sum(map(len, self._begun)))
+        """Add any piece of a file of lines."""
+        lines = BytesIO(text).readlines()  # takes half the time of `split`
+        if lines and self._partial:
+            self._partial.append(lines[0])
+            self.longest = max(self.longest, sum(map(len, self._partial)))
             if not lines[0].endswith(b"\n"):
                 return
-            lines[0], self._begun = b"".join(self._begun), []
+            lines[0], self._partial = b"".join(self._partial), []
         if lines and not lines[-1].endswith(b"\n"):
-            self._begun = [lines.pop()]
+            self._partial = [lines.pop()]
         self._sort(lines)
         self._size += len(text)
         if self._size >= _BLOCK:
             self._write()
 
     def end_file(self) -> None:
-        """The last line of a file need not have an end."""
-        last, self._begun, self.longest = b"".join(self._begun), [], 0
+        """Add the last line, which may lack its end."""
+        last, self._partial, self.longest = b"".join(self._partial), [], 0
         if last:
             self._sort([last + b"\n"])
 
     def put(self, kind: str, event: bytes) -> None:
-        """One event whose type is known."""
+        """Add one event of a known type."""
         self._out[_PLACES.get(kind, -1)].write(event + b"\n")
         self._lines += 1
 
     def position(self) -> list[int]:
-        """How many lines there are and where the files end now, between two files of events."""
+        """The number of lines and the sizes of the files, between two event files."""
         self._write()
         return [self._lines, *(out.tell() for out in self._out)]
 
     def rewind(self, position: list[int]) -> None:
-        """Take back what was added after that."""
-        self._begun, self.longest = [], 0
+        """Remove what was added after a position."""
+        self._partial, self.longest = [], 0
         self._lines, *ends = position
         for out, lines, end in zip(self._out, self._sorted, ends, strict=True):
             lines.clear()
@@ -107,13 +107,13 @@ class EventLines:
             file.unlink(missing_ok=True)
 
     def _sort(self, lines: Sequence[bytes]) -> None:
-        """Most events have their type at the same place as the one before: that is looked at first."""
+        """Sort lines by type. Most events have it at the same position as the previous one: look there first."""
         self._lines += len(lines)
         marks = map(itemgetter(slice(self._at, self._at + _MARK)), lines)
         for line, place in zip(lines, map(_MARKS.get, marks), strict=True):
-            self._sorted[self._look_for_type(line) if place is None else place].append(line)
+            self._sorted[self._find_type(line) if place is None else place].append(line)
 
-    def _look_for_type(self, line: bytes) -> int:
+    def _find_type(self, line: bytes) -> int:
         for key in (_KEY, _TIGHT_KEY):
             found = line.find(key)
             if found >= 0:

@@ -1,4 +1,7 @@
-"""The rows of a query as a Parquet file in pieces, neither on a disk nor whole in memory: the query writes a pipe."""
+"""The rows of a query as a Parquet file, in pieces.
+
+The query writes to a pipe, so the file is never on disk, and never whole in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from ray_history.history.sql import text
 
 _PIECE = 1 << 20
 _ROW_GROUP = 20_480
-"""Rows held in memory; a tenth of DuckDB's default, since rows of tasks are wide."""
+"""Rows in memory; a sixth of DuckDB's default, because rows of tasks are wide."""
 
 
 def in_parquet(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[bytes]:
-    """The file; who leaves early ends the query."""
+    """The pieces of the file. Closing the generator ends the query."""
     reading, writing = os.pipe()
     failures: list[BaseException] = []
 
@@ -28,7 +31,7 @@ def in_parquet(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[bytes]:
                 f"(format parquet, compression zstd, row_group_size {_ROW_GROUP}, preserve_order false, "
                 "use_tmp_file false)"
             )
-        except BaseException as error:  # noqa: BLE001  # raised by the reader
+        except BaseException as error:  # noqa: BLE001  # raised again by the reader
             failures.append(error)
         finally:
             os.close(writing)
@@ -39,7 +42,7 @@ def in_parquet(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[bytes]:
         while piece := os.read(reading, _PIECE):
             yield piece
     finally:
-        # Again and again, since an interruption before the query begins is lost; read on, or it waits for a reader.
+        # Repeatedly: an interrupt before the query starts has no effect. Keep reading, or the query blocks on the pipe.
         while writer.is_alive():
             cursor.interrupt()
             if select.select([reading], [], [], 0.02)[0]:

@@ -1,7 +1,7 @@
-"""Plans of queries that read nothing but what they are given, kept.
+"""Prepared queries that read nothing but their parameters.
 
-DuckDB plans a query anew each time that it runs, a prepared one too, unless it reads no table and no file. Where few
-rows are shown in many ways planning takes longer than all else: such rows are read first, and given as a parameter.
+DuckDB plans a query each time it runs, even a prepared one, unless it reads no table and no file. For a few rows,
+planning takes longer than everything else. Such rows are read first, and passed as a parameter.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import duckdb
 
 from ray_history.history.sql import text
 
-_MOST_PLANS = 4
-"""Of each cursor; the least recently used goes first. Most of the time it is the same question for another row."""
+_MAX_PLANS = 4
+"""Per cursor; the least recently used one is removed. Most of the time it is the same query for another row."""
 
 
-class KeptPlans:
-    """For many threads: there are as many cursors, each with its own plans, as were ever used at the same time."""
+class PreparedQueries:
+    """For many threads: it has as many cursors, each with its own plans, as were ever used at the same time."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
         self._database = database
         self._idle: list[_Cursor] = []
 
     def rows(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        """All rows of a small answer; each `?` in the query is a text."""
+        """All rows of a small result; each parameter is a text."""
         try:
             cursor = self._idle.pop()
         except IndexError:
@@ -49,12 +49,12 @@ class _Cursor:
         self._plans: OrderedDict[str, str] = OrderedDict()
 
     def rows(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        given = ", ".join(map(text, parameters))  # a plan takes no parameters from Python
-        return self._cursor.execute(f"execute {self._plan(sql)}({given})").fetchall()
+        arguments = ", ".join(map(text, parameters))  # EXECUTE takes no parameters from Python
+        return self._cursor.execute(f"execute {self._plan(sql)}({arguments})").fetchall()
 
     def _plan(self, sql: str) -> str:
         if sql not in self._plans:
-            if len(self._plans) == _MOST_PLANS:
+            if len(self._plans) == _MAX_PLANS:
                 _, oldest = self._plans.popitem(last=False)
                 self._cursor.execute(f"deallocate {oldest}")
             name = f"plan_{next(self._numbers)}"

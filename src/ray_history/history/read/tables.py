@@ -1,8 +1,4 @@
-"""The tables of a session, read: now or at any moment, as observed or closed.
-
-A `View` says which: `at` is a moment inside the session (None for its last), `closed_at` the end of the session when
-what was still open shall be shown as ended (None to show it as last observed).
-"""
+"""The tables of a session: now or at any moment, as observed or closed; see `views.View`."""
 
 from __future__ import annotations
 
@@ -16,18 +12,18 @@ from typing import Any
 import duckdb
 import msgspec
 
-from ray_history.history.build.builder import RARE_EVENTS_AND_DOCUMENTS, define_words, first_tasks, observed_tasks
 from ray_history.history.registry import TABLES, TASK_COUNTS_CLOSED_FORM, TASK_LOG
-from ray_history.history.sql import query, query_at, text
+from ray_history.history.sql import create_source_tables, query, query_at, text
+from ray_history.history.task_files import COUNTS, PLACES, first_tasks, observed_tasks
 
 from .json_rows import repeated_secrets, shown_environments
 from .parquet import in_parquet
-from .prepared import KeptPlans
+from .prepared import PreparedQueries
 from .views import LAST, View, closed_rows
 
-_IN_VAIN = "join_order,statistics_propagation,common_subexpressions"
-"""Optimizers that take a quarter of the time of asking for one task, and find nothing to improve in our queries: few
-join anything, and none should say the same thing twice."""
+USELESS_OPTIMIZERS = "join_order,statistics_propagation,common_subexpressions"
+"""Optimizers that take a quarter of the time of a query for one task and find nothing to improve: few of our queries
+join anything, and none repeats itself."""
 
 _SHOWN = """
     * exclude (
@@ -35,13 +31,12 @@ _SHOWN = """
         error, debugger
     )
 """
-"""Columns of tasks that are read by more than building upon them."""
+"""Columns of tasks that are not only for building on them."""
 
 READING_FAILED = (duckdb.Error, UnicodeDecodeError)
-"""What is raised when the tables cannot be read, for whatever reason. The second: DuckDB's message may quote bytes of a
-damaged file that are no text, and then cannot be made into an error of its own."""
+"""Errors of tables that cannot be read. The second is raised if DuckDB's message quotes bytes of a damaged file."""
 
-_MOST_ENVIRONMENTS, _LONGEST_ENVIRONMENTS = 64, 64 << 10
+_MAX_ENVIRONMENTS, _MAX_ENVIRONMENT_BYTES = 64, 64 << 10
 
 _STATES = (
     "pending_args_avail_ns",
@@ -58,26 +53,25 @@ _STATES = (
     "finished_ns",
     "failed_ns",
 )
-"""In the order in which they are entered."""
+"""In the order in which a task enters them."""
 _SENT = _STATES[_STATES.index("submitted_to_worker_ns") :]
-"""From the first of them on a task has a worker."""
+"""States in which a task has a worker."""
 _BEGUN = _STATES[_STATES.index("running_ns") :]
-"""From the first of them on that worker has something to tell of it."""
+"""States in which its worker has started it."""
 
 
 def ready_database(memory: int = 512 << 20, threads: int = 2) -> duckdb.DuckDBPyConnection:
-    """A database for `Tables`, without any yet. Making it takes longer than all else of opening them again."""
+    """A database for `Tables`. Making it takes longer than everything else when a session is opened again."""
     database = duckdb.connect(config={"memory_limit": f"{memory >> 20}MB", "threads": threads, "temp_directory": ""})
     database.execute("set enable_progress_bar = false")
     database.execute("set global parquet_metadata_cache = true")  # the files never change
-    database.execute(f"set global disabled_optimizers = '{_IN_VAIN}'")
-    database.execute(RARE_EVENTS_AND_DOCUMENTS)  # stand for those to come: the words speak of them
-    define_words(database)
+    database.execute(f"set global disabled_optimizers = '{USELESS_OPTIMIZERS}'")
+    create_source_tables(database)  # placeholders, which the macros need
     return database
 
 
 class Tables:
-    """One session's tables, from the files that `Builder` left in `directory`; for many threads."""
+    """The tables of one session, from the files that `Builder` wrote to `directory`. For many threads."""
 
     def __init__(
         self,
@@ -88,25 +82,25 @@ class Tables:
         heavy: threading.BoundedSemaphore | None = None,
         database: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
-        """A `database` that is ready need not be made ready."""
+        """`heavy` limits large queries of all tables that share it; `database` is one from `ready_database`."""
         self._database = database or ready_database(memory, threads)
         self._heavy = heavy or threading.BoundedSemaphore(threads)
         self._directory = directory
-        self._places = f"read_parquet({text(directory / 'task_places.parquet')})"
-        self._defining, self._knows_nodes = threading.Lock(), False
-        self._plans = KeptPlans(self._database)
+        self._places = f"read_parquet({text(directory / PLACES)})"
+        self._lock, self._has_nodes_macro = threading.Lock(), False
+        self._prepared = PreparedQueries(self._database)
         self._columns: dict[str, str] = {}
         self._environments: Sequence[tuple[str, str, str]] | None = None
         self._clean: bool | None = None
         self.is_doubtful = False
-        """Whether reading failed, so that the files may not be what was written."""
+        """Whether reading failed: the files may be damaged."""
         try:
-            self._define_tables()
+            self._create_views()
         except READING_FAILED:
             self._database.close()
             raise
 
-    def _define_tables(self) -> None:
+    def _create_views(self) -> None:
         for table, file in (("rare_event", "rare_events"), ("document", "documents")):
             rows = f"from read_parquet({text(self._directory / f'{file}.parquet')})"
             self._database.execute(f"drop table {table}; create view {table} as {rows}")
@@ -121,63 +115,62 @@ class Tables:
         if view.at is None:
             rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
         else:
-            self._define_nodes()
+            self._create_nodes_macro()
             rows = f"({query_at(table, view.at)})"
         if TABLES[table].has_mentioned_rows:
             rows = f"""(
-                with known as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
+                with listed as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
                 actor as (from {self.source("actors", View(view.at))})
-                from known union all by name ({query(f"mentioned_{table}")})
+                from listed union all by name ({query(f"mentioned_{table}")})
             )"""
         return closed_rows(TABLES[table].closed_form, rows, view)
 
-    def first_tasks(self, some: int, view: View = LAST) -> str | None:
-        """SQL: the first rows of tasks, about so many, in the order in which a query without one gives them; None if
-        they cannot be had without reading all."""
-        rows = first_tasks(self._directory, some)
+    def first_tasks(self, count: int, view: View = LAST) -> str | None:
+        """SQL: about the first `count` rows of tasks, in the order of an unsorted query; None if it needs all rows."""
+        rows = first_tasks(self._directory, count)
         return self._tasks(f"({rows})", view) if rows else None
 
     def task(self, task_id: str, view: View = LAST) -> str:
-        """SQL: some rows of tasks, among them all attempts of that one, in whatever case: quickly found."""
+        """SQL: a few rows of tasks, which include all attempts of the given one, whatever the case of its id."""
         return self._tasks(f"({self._observed_task(task_id)})", view)
 
     def fetch_task(
-        self, task_id: str, view: View, asked: Callable[[str], str], parameters: Sequence[object] = ()
+        self, task_id: str, view: View, make_query: Callable[[str], str], parameters: Sequence[object] = ()
     ) -> list[tuple[Any, ...]]:
-        """All rows of a query over the attempts of one task: `asked` makes it, of SQL for their rows. Its parameters,
-        which are texts, come after those rows."""
-        if view.at is not None:  # nobody asks twice for the same moment: a plan for it is not worth keeping
-            return self.fetch(asked(self.task(task_id, view)), parameters)
+        """All rows of a query over the attempts of one task. `make_query` makes it from SQL for their rows; its
+        parameters must be texts."""
+        if view.at is not None:  # the same moment is rarely requested twice: a prepared query would not pay off
+            return self.fetch(make_query(self.task(task_id, view)), parameters)
         columns = self._task_columns()
         with self._heavy:
-            # A text, not a parameter: that is planned sooner.
-            is_it = f"task_id = {text(task_id)}"
-            found = self.rows(f"select {_SHOWN} from ({self._observed_task(task_id)}) where {is_it}")
-            told = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in found]).decode()
-            kind = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-            given = f"(select attempt.* from (select unnest(?::varchar::json::struct({kind})[]) as attempt))"
-            return self._plans.rows(asked(self._tasks(given, view)), [told, *parameters])
+            # A literal, because a parameter takes longer to plan.
+            is_task = f"task_id = {text(task_id)}"
+            rows = self.rows(f"select {_SHOWN} from ({self._observed_task(task_id)}) where {is_task}")
+            rows_json = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+            fields = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            attempts = f"(select attempt.* from (select unnest(?::varchar::json::struct({fields})[]) as attempt))"
+            return self._prepared.rows(make_query(self._tasks(attempts, view)), [rows_json, *parameters])
 
     def _observed_task(self, task_id: str) -> str:
-        """SQL: rows, among them all of one task."""
-        if not task_id.isascii():  # no id of Ray's; Python and DuckDB may differ in what its lower case is
+        """SQL: rows that include all of one task."""
+        if not task_id.isascii():  # not an id of Ray's; Python and DuckDB may differ in its lower case
             return observed_tasks(self._directory)
-        # As building does it, md5_number_lower(lower(task_id)): planning that takes longer than doing it.
+        # The same as md5_number_lower(lower(task_id)) in the builder, which would take longer to plan than to compute.
         task = int.from_bytes(md5(task_id.lower().encode(), usedforsecurity=False).digest()[8:], "little")
-        found = self.rows(f"select place from {self._places} where task = {task}")
-        return observed_tasks(self._directory, [place for (place,) in found])
+        places = self.rows(f"select place from {self._places} where task = {task}")
+        return observed_tasks(self._directory, [place for (place,) in places])
 
     def _task_columns(self) -> dict[str, str]:
-        """Columns of tasks that can be shown, with their types."""
-        with self._defining:
+        """The names and types of the columns of tasks."""
+        with self._lock:
             if not self._columns:
-                told = self.rows(f"describe select {_SHOWN} from observed_tasks")
-                self._columns = {name: kind for name, kind, *_ in told}
+                description = self.rows(f"describe select {_SHOWN} from observed_tasks")
+                self._columns = {name: kind for name, kind, *_ in description}
             return self._columns
 
     def task_counts(self, view: View = LAST) -> str | None:
-        """SQL: how many tasks have the same name, type, state and job; None if they were not counted ahead."""
-        file = self._directory / "task_counts.parquet"
+        """SQL: the number of tasks with each name, type, state and job; None if the index has no such table."""
+        file = self._directory / COUNTS
         if view.at is not None or not file.exists():
             return None
         return closed_rows(TASK_COUNTS_CLOSED_FORM, f"read_parquet({text(file)})", view)
@@ -186,26 +179,28 @@ class Tables:
         listed = f"(from {observed} where is_listed)"
         return closed_rows(TABLES["tasks"].closed_form, listed if view.at is None else _tasks_at(listed, view.at), view)
 
-    def _define_nodes(self) -> None:
-        """What other small tables look up; only when a moment is asked for: it takes as long as all else of opening."""
-        with self._defining:
-            if not self._knows_nodes:
+    def _create_nodes_macro(self) -> None:
+        """Create the macro that other small tables look up nodes with. Only views of a moment need it, and it takes as
+        long as everything else when a session is opened."""
+        with self._lock:
+            if not self._has_nodes_macro:
                 self._database.execute(f"create macro nodes_at(moment) as table {query('nodes')}")
-                self._knows_nodes = True
+                self._has_nodes_macro = True
 
     def environments(self) -> Sequence[tuple[str, str, str]]:
-        """What `rows.row` takes: made once. None are worth it if they are many, or long."""
-        with self._defining:
+        """The argument of `json_rows.row`, computed once; empty if there are many environments, or long ones."""
+        with self._lock:
             if self._environments is None:
-                found = self.rows(shown_environments("observed_tasks", _MOST_ENVIRONMENTS))
-                size = sum(len(part) for row in found for part in row)
-                usual = len(found) <= _MOST_ENVIRONMENTS and size <= _LONGEST_ENVIRONMENTS
-                self._environments = [(told, task, driver) for told, task, driver in found] if usual else []
+                rows = self.rows(shown_environments("observed_tasks", _MAX_ENVIRONMENTS))
+                size = sum(len(part) for row in rows for part in row)
+                is_small = len(rows) <= _MAX_ENVIRONMENTS and size <= _MAX_ENVIRONMENT_BYTES
+                self._environments = [(env, task, driver) for env, task, driver in rows] if is_small else []
             return self._environments
 
     def are_clean(self) -> bool:
-        """Whether tasks have nothing in common that tells a secret; found out once, if that is quickly done."""
-        with self._defining:
+        """Whether what tasks have in common (names, call sites, runtime environments) contains no secret; computed
+        once, and false if that takes long."""
+        with self._lock:
             if self._clean is None:
                 names = self.task_counts()
                 try:
@@ -215,19 +210,19 @@ class Tables:
             return self._clean
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a small answer."""
+        """All rows of a small result."""
         with self._reading() as cursor:
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a large answer; only as many at once as there are threads, the others wait: queries that run
-        together share one memory limit, and fail rather than queue."""
+        """All rows of a large result. Only as many such queries run at once as there are threads: they share one memory
+        limit, and would fail rather than wait."""
         with self._heavy:
             return self.rows(sql, parameters)
 
     def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
-        """The same, some at a time, as they are made; at least once, perhaps none. Who asks should go on soon: others
-        wait."""
+        """The same, `some` rows at a time as they are made, and one empty list for an empty result. Callers should not
+        pause: other queries wait."""
         with self._heavy, self._reading() as cursor:
             cursor.execute(sql, parameters)
             yield cursor.fetchmany(some)
@@ -235,19 +230,19 @@ class Tables:
                 yield rows
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of an answer of any size, some thousands at a time, as fast as they are taken."""
+        """The rows of a result of any size, some thousands at a time, as fast as the caller takes them."""
         with self._reading() as cursor:
             cursor.execute(sql, parameters)
             while rows := cursor.fetchmany(4096):
                 yield rows
 
     def parquet(self, sql: str) -> Iterator[bytes]:
-        """The rows of an answer of any size as a Parquet file, as fast as it is taken."""
+        """The rows of a result of any size as a Parquet file, as fast as the caller takes it."""
         with self._reading() as cursor:
             yield from in_parquet(cursor, sql)
 
     def close(self) -> None:
-        self._plans.close()
+        self._prepared.close()
         self._database.close()
 
     @contextmanager
@@ -263,10 +258,10 @@ class Tables:
 
 
 def _tasks_at(listed: str, moment: int) -> str:
-    """Tasks as they were known at a moment: what came later has not happened yet; what has no time always had."""
+    """SQL: tasks as of a moment: without what came later. Values without a time count as older."""
     reached = ", ".join(f"case when {name} <= {moment} then {name} end as {name}" for name in _STATES)
-    where_it_was = ", ".join(f"case when was_sent then {name} end as {name}" for name in ("node_id", "worker_id"))
-    what_it_told = ", ".join(
+    sent = ", ".join(f"case when was_sent then {name} end as {name}" for name in ("node_id", "worker_id"))
+    begun = ", ".join(
         f"case when was_begun then {name} end as {name}"
         for name in ("worker_pid", "component_type", "component_id", "node_ip_address", *TASK_LOG)
     )
@@ -281,14 +276,14 @@ def _tasks_at(listed: str, moment: int) -> str:
             case when failed_ns is not null then error_type end as error_type,
             case when failed_ns is not null then error_message end as error_message,
             list_filter(spans, lambda span: span.endTime <= {moment}) as spans,
-            {where_it_was},
-            {what_it_told}
+            {sent},
+            {begun}
         )
         from (
             select
                 * replace ({reached}),
-                by_then(least({", ".join(_SENT)}), {moment}) as was_sent,
-                by_then(least({", ".join(_BEGUN)}), {moment}) as was_begun,
+                happened_by(least({", ".join(_SENT)}), {moment}) as was_sent,
+                happened_by(least({", ".join(_BEGUN)}), {moment}) as was_begun,
                 coalesce({", ".join(_STATES)}) is null as has_no_times
             from {listed}
         )

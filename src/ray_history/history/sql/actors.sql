@@ -7,16 +7,16 @@ with definition as (
         max(body->>'name') as name,
         max(body->>'rayNamespace') as ray_namespace,
         max(body->>'serializedRuntimeEnv') as serialized_runtime_env,
-        max(filled(body->'requiredResources')) as required_resources,
+        max(non_empty_json(body->'requiredResources')) as required_resources,
         max(hex_id(placement_group, 18)) as placement_group_id,
-        max(filled(body->'labelSelector')) as label_selector,
-        max(filled(body->'fallbackStrategy')) as fallback_strategy,
-        max(said(body->>'callSite')) as call_site,
-        bool_or(truth(body->>'isDetached')) as is_detached
+        max(non_empty_json(body->'labelSelector')) as label_selector,
+        max(non_empty_json(body->'fallbackStrategy')) as fallback_strategy,
+        max(non_empty(body->>'callSite')) as call_site,
+        bool_or(to_bool(body->>'isDetached')) as is_detached
     from (
         select body->>'actorId' as actor, body->>'jobId' as job, body->>'placementGroupId' as placement_group, body
         from rare_event
-        where event_type = 'ACTOR_DEFINITION_EVENT' and by_then(event_ns, moment)
+        where event_type = 'ACTOR_DEFINITION_EVENT' and happened_by(event_ns, moment)
     )
     group by all
 ),
@@ -24,17 +24,17 @@ transition as (
     select distinct
         hex_id(actor, 16) as actor_id,
         step->>'state' as state,
-        instant(step->>'timestamp') as at_ns,
+        to_ns(step->>'timestamp') as at_ns,
         hex_id(node, 28) as node_id,
         hex_id(worker, 28) as worker_id,
-        nullif(whole(step->>'pid'), 0) as pid,
-        nullif(whole(step->>'port'), 0) as port,
-        said(step->>'reprName') as repr_name,
+        nullif(to_bigint(step->>'pid'), 0) as pid,
+        nullif(to_bigint(step->>'port'), 0) as port,
+        non_empty(step->>'reprName') as repr_name,
         step->>'restartReason' as restart_reason,
         step->'deathCause' as death_cause
     from (
         select body->>'actorId' as actor, step->>'nodeId' as node, step->>'workerId' as worker, step
-        from steps('ACTOR_LIFECYCLE_EVENT')
+        from transitions_of('ACTOR_LIFECYCLE_EVENT')
     )
     where at_ns <= moment
 ),

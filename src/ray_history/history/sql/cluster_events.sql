@@ -1,11 +1,11 @@
--- cluster_events: what Ray's own processes logged as events (logs/events/event_*.log), and Kubernetes' (PLATFORM_EVENT).
--- Each body is taken apart once: every further look at it holds a copy of many bodies in memory, in each thread.
+-- cluster_events: events logged by Ray's own processes (logs/events/event_*.log), and Kubernetes' (PLATFORM_EVENT).
+-- Each body is parsed once: every further parse holds a copy of many bodies in memory, in each thread.
 with logged as (
     select
         field[1] as event_id,
         field[2] as source_type,
         field[3] as source_hostname,
-        whole(field[4]) as source_pid,
+        to_bigint(field[4]) as source_pid,
         field[5] as severity,
         field[6] as label,
         replace(replace(field[7], '\n', chr(10)), '\r', chr(13)) as message,
@@ -33,7 +33,7 @@ platform as (
         null::bigint as source_pid,
         severity,
         body->>'reason' as label,
-        coalesce(said(body->>'message'), message) as message,
+        coalesce(non_empty(body->>'message'), message) as message,
         event_ns / 1e9 as seconds,
         null::varchar as timestamp_text,
         json_merge_patch(
@@ -44,18 +44,18 @@ platform as (
     from rare_event
     where event_type = 'PLATFORM_EVENT'
 ),
-told as (
+event as (
     select
         * exclude (seconds, custom_fields),
         try_cast(seconds * 1e9 as bigint) as event_ns,
         custom_fields::varchar as custom_fields,
         custom_fields->>'job_id' as job_id
     from (from logged union all by name from platform)
-    where by_then(try_cast(seconds * 1e9 as bigint), moment)
+    where happened_by(try_cast(seconds * 1e9 as bigint), moment)
 ),
--- Nearly all are told once: those pass as they are, which is quicker than aggregating them.
-told_twice as (
-    select event_id from told group by all having count(*) > 1
+-- Nearly all events come once. Those are not aggregated, which is faster.
+repeated_event as (
+    select event_id from event group by all having count(*) > 1
 )
 select
     event_id,
@@ -70,7 +70,7 @@ select
     custom_fields::json as custom_fields,
     job_id,
     node_id
-from told anti join told_twice using (event_id)
+from event anti join repeated_event using (event_id)
 union all by name
 select
     event_id,
@@ -85,5 +85,5 @@ select
     max(custom_fields)::json as custom_fields,
     max(job_id) as job_id,
     max(node_id) as node_id
-from told semi join told_twice using (event_id)
+from event semi join repeated_event using (event_id)
 group by event_id

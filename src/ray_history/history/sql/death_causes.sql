@@ -8,13 +8,13 @@ create or replace macro ray_death_cause(cause) as
                     'owner_id', coalesce(hex_any(cause->>'$.actorDiedErrorContext.ownerId', 28), ''),
                     'owner_ip_address', cause->>'$.actorDiedErrorContext.ownerIpAddress',
                     'node_ip_address', cause->>'$.actorDiedErrorContext.nodeIpAddress',
-                    'pid', whole(cause->>'$.actorDiedErrorContext.pid'),
+                    'pid', to_bigint(cause->>'$.actorDiedErrorContext.pid'),
                     'ray_namespace', cause->>'$.actorDiedErrorContext.rayNamespace',
                     'class_name', cause->>'$.actorDiedErrorContext.className',
                     'actor_id', coalesce(hex_any(cause->>'$.actorDiedErrorContext.actorId', 16), ''),
                     'reason', cause->>'$.actorDiedErrorContext.reason',
                     'name', cause->>'$.actorDiedErrorContext.name',
-                    'never_started', truth(cause->>'$.actorDiedErrorContext.neverStarted')
+                    'never_started', to_bool(cause->>'$.actorDiedErrorContext.neverStarted')
                 ),
                 case when json_exists(cause, '$.actorDiedErrorContext.nodeDeathInfo') then json_object('node_death_info',
                     json_object(
@@ -40,7 +40,7 @@ create or replace macro ray_death_cause(cause) as
         when json_exists(cause, '$.oomContext') then json_object('oom_context',
             json_object(
                 'error_message', cause->>'$.oomContext.errorMessage',
-                'fail_immediately', truth(cause->>'$.oomContext.failImmediately')
+                'fail_immediately', to_bool(cause->>'$.oomContext.failImmediately')
             )
         )
     end;

@@ -10,8 +10,8 @@ with answer as (
     from document
     where source = 'endpoint'
 ),
--- What Ray's processes wrote at the top of their logs, where nobody polled.
-head as (
+-- Facts from the first lines of Ray's logs, for sessions that were not polled.
+log_head as (
     select
         max(body->>'ray_version') filter (name = 'gcs_server.out') as gcs_ray_version,
         max(body->>'ray_version') filter (name = 'monitor.log') as monitor_ray_version,
@@ -21,7 +21,7 @@ head as (
     from document
     where source = 'log_head'
 ),
-account as (
+ledger as (
     select
         count(*) as collectors,
         count(*) filter (body->>'ended' = 'graceful') as graceful,
@@ -35,7 +35,7 @@ account as (
     from document
     where source = 'ledger'
 ),
-span_of_life as (
+lifetime as (
     select min(first_ns) as start_ns, max(last_ns) as last_ns
     from (
         select min(event_ns) as first_ns, max(event_ns) as last_ns from rare_event
@@ -54,20 +54,20 @@ span_of_life as (
     )
 )
 select
-    coalesce(answer.ray_version, answer.metadata_ray_version, head.gcs_ray_version, head.monitor_ray_version) as ray_version,
-    coalesce(answer.ray_commit, head.ray_commit) as ray_commit,
+    coalesce(answer.ray_version, answer.metadata_ray_version, log_head.gcs_ray_version, log_head.monitor_ray_version) as ray_version,
+    coalesce(answer.ray_commit, log_head.ray_commit) as ray_commit,
     answer.python_version,
     answer.timezone,
-    coalesce(answer.cluster_id, head.raylet_cluster_id, head.gcs_cluster_id) as cluster_id,
-    span_of_life.start_ns,
-    span_of_life.last_ns,
+    coalesce(answer.cluster_id, log_head.raylet_cluster_id, log_head.gcs_cluster_id) as cluster_id,
+    lifetime.start_ns,
+    lifetime.last_ns,
     case
-        when account.collectors = 0 then null
-        when account.graceful = account.collectors then 'graceful'
-        when account.graceful > 0 then 'partly graceful'
+        when ledger.collectors = 0 then null
+        when ledger.graceful = ledger.collectors then 'graceful'
+        when ledger.graceful > 0 then 'partly graceful'
         else 'lost'
     end as ended,
-    account.* exclude (graceful),
+    ledger.* exclude (graceful),
     (select count(*) from nodes) as nodes,
     (select count(*) from document where source = 'node') as nodes_with_files,
     (select count(*) from nodes where node_id not in (select node_id from document where source in ('node', 'ledger')))
@@ -79,4 +79,4 @@ select
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
     (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks,
     (select count(*) from observed_tasks where has_most_spans) as tasks_with_most_spans
-from answer, head, account, span_of_life
+from answer, log_head, ledger, lifetime

@@ -1,30 +1,30 @@
--- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. A submission is told by
--- SUBMISSION_JOB events (a later Ray), by the file EXPORT_SUBMISSION_JOB or by polling; the row takes the most advanced
--- status that any of them saw, and each field from the best source that has it, in that order.
+-- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. Submissions come from
+-- SUBMISSION_JOB events (of a later Ray), the file EXPORT_SUBMISSION_JOB or polling. The row has the most advanced
+-- status of all sources, and each field from the best source that has it, in that order.
 with definition as (
     select
         hex_id(body->>'jobId', 4) as job_id,
-        max(said(body->>'entrypoint')) as entrypoint,
-        max(said(body->>'driverPid')) as driver_pid,
+        max(non_empty(body->>'entrypoint')) as entrypoint,
+        max(non_empty(body->>'driverPid')) as driver_pid,
         max(hex_id(body->>'driverNodeId', 28)) as driver_node_id,
-        max(said(body->>'$.config.serializedRuntimeEnv')) as runtime_env,
-        max(filled(body->'$.config.metadata')) as metadata,
-        -- Ray's own drivers: most versions send nothing about them. The dashboard's are told by what they run.
+        max(non_empty(body->>'$.config.serializedRuntimeEnv')) as runtime_env,
+        max(non_empty_json(body->'$.config.metadata')) as metadata,
+        -- Ray's own drivers: most versions send nothing about them. The dashboard's are recognized by their entrypoint.
         coalesce(bool_or(
             starts_with(coalesce(body->>'$.config.rayNamespace', body->>'rayNamespace'), '_ray_internal')
             or regexp_matches(body->>'entrypoint', '/ray/(dashboard|_private|autoscaler)/')
         ), false) as is_internal
     from rare_event
-    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and happened_by(event_ns, moment)
     group by all
 ),
 life as (
     select
         hex_id(body->>'jobId', 4) as job_id,
-        min(instant(step->>'timestamp')) filter (step->>'state' = 'CREATED') as start_ns,
-        min(instant(step->>'timestamp')) filter (step->>'state' = 'FINISHED') as end_ns
-    from steps('DRIVER_JOB_LIFECYCLE_EVENT')
-    where instant(step->>'timestamp') <= moment
+        min(to_ns(step->>'timestamp')) filter (step->>'state' = 'CREATED') as start_ns,
+        min(to_ns(step->>'timestamp')) filter (step->>'state' = 'FINISHED') as end_ns
+    from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
+    where to_ns(step->>'timestamp') <= moment
     group by all
 ),
 driver as (
@@ -35,74 +35,74 @@ driver as (
     from definition
     full join life using (job_id)
 ),
--- Each sighting of a submission: which source, how far it had come, its fields.
-sighting as (
+-- Each observation of a submission: its source, its status at that time, its fields.
+observation as (
     select
         body->>'submissionId' as submission_id,
         1 as source,
-        instant(step->>'timestamp') as seen_ns,
+        to_ns(step->>'timestamp') as seen_ns,
         step->>'state' as status,
         step->>'message' as message,
-        said(step->>'errorType') as error_type,
+        non_empty(step->>'errorType') as error_type,
         null::varchar as entrypoint,
         null::bigint as start_ms,
-        case when step->>'state' in ('SUCCEEDED', 'FAILED', 'STOPPED') then ray_ms(instant(step->>'timestamp')) end as end_ms,
+        case when step->>'state' in ('SUCCEEDED', 'FAILED', 'STOPPED') then ray_ms(to_ns(step->>'timestamp')) end as end_ms,
         null::varchar as metadata,
         null::varchar as runtime_env,
-        said(step->>'driverAgentHttpAddress') as driver_agent_http_address,
+        non_empty(step->>'driverAgentHttpAddress') as driver_agent_http_address,
         hex_id(step->>'driverNodeId', 28) as driver_node_id,
-        whole(step->>'driverExitCode') as driver_exit_code
-    from steps('SUBMISSION_JOB_LIFECYCLE_EVENT')
+        to_bigint(step->>'driverExitCode') as driver_exit_code
+    from transitions_of('SUBMISSION_JOB_LIFECYCLE_EVENT')
     union all by name
     select
         body->>'submissionId' as submission_id,
         1 as source,
         event_ns as seen_ns,
         'PENDING' as status,
-        said(body->>'entrypoint') as entrypoint,
+        non_empty(body->>'entrypoint') as entrypoint,
         ray_ms(event_ns) as start_ms,
-        filled(body->'$.config.metadata') as metadata,
-        said(body->>'$.config.serializedRuntimeEnv') as runtime_env
+        non_empty_json(body->'$.config.metadata') as metadata,
+        non_empty(body->>'$.config.serializedRuntimeEnv') as runtime_env
     from rare_event
     where event_type = 'SUBMISSION_JOB_DEFINITION_EVENT'
     union all by name
     select
         body->>'$.event_data.submission_job_id' as submission_id,
         2 as source,
-        try(whole(body->>'timestamp') * 1000000000) as seen_ns,
+        try(to_bigint(body->>'timestamp') * 1000000000) as seen_ns,
         coalesce(body->>'$.event_data.status', 'PENDING') as status,
         body->>'$.event_data.message' as message,
-        said(body->>'$.event_data.error_type') as error_type,
+        non_empty(body->>'$.event_data.error_type') as error_type,
         body->>'$.event_data.entrypoint' as entrypoint,
-        millis(body->>'$.event_data.start_time') as start_ms,
-        millis(body->>'$.event_data.end_time') as end_ms,
+        to_millis(body->>'$.event_data.start_time') as start_ms,
+        to_millis(body->>'$.event_data.end_time') as end_ms,
         (body->'$.event_data.metadata')::varchar as metadata,
         body->>'$.event_data.runtime_env_json' as runtime_env,
-        said(body->>'$.event_data.driver_agent_http_address') as driver_agent_http_address,
-        said(body->>'$.event_data.driver_node_id') as driver_node_id,
-        whole(body->>'$.event_data.driver_exit_code') as driver_exit_code
+        non_empty(body->>'$.event_data.driver_agent_http_address') as driver_agent_http_address,
+        non_empty(body->>'$.event_data.driver_node_id') as driver_node_id,
+        to_bigint(body->>'$.event_data.driver_exit_code') as driver_exit_code
     from document
     where source = 'export_event' and body->>'source_type' = 'EXPORT_SUBMISSION_JOB'
     union all by name
     select
         row->>'submission_id' as submission_id,
         3 as source,
-        millis(row->>'start_time') * 1000000 as seen_ns,
+        to_millis(row->>'start_time') * 1000000 as seen_ns,
         row->>'status' as status,
         row->>'message' as message,
         row->>'error_type' as error_type,
         row->>'entrypoint' as entrypoint,
-        millis(row->>'start_time') as start_ms,
-        millis(row->>'end_time') as end_ms,
+        to_millis(row->>'start_time') as start_ms,
+        to_millis(row->>'end_time') as end_ms,
         (row->'metadata')::varchar as metadata,
         (row->'runtime_env')::varchar as runtime_env,
         row->>'driver_agent_http_address' as driver_agent_http_address,
         row->>'driver_node_id' as driver_node_id,
-        whole(row->>'driver_exit_code') as driver_exit_code
+        to_bigint(row->>'driver_exit_code') as driver_exit_code
     from polled_jobs()
     where row->>'type' = 'SUBMISSION'
 ),
-seen as (
+ranked_observation as (
     select
         * exclude (end_ms, message, error_type, driver_exit_code),
         if(end_ms * 1000000 <= moment, end_ms, null) as end_ms,
@@ -114,10 +114,10 @@ seen as (
         if(status_then = status, message, null) as message,
         if(status_then = status, error_type, null) as error_type,
         if(status_then = status, driver_exit_code, null) as driver_exit_code,
-        -- A status that Ray has not is below all others; a rank without a number would be above them.
+        -- A status that Ray does not have ranks below all others; null would rank above them.
         (coalesce(list_position(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'], status_then), 0), -source, seen_ns) as rank
-    from sighting
-    where submission_id <> '' and by_then(seen_ns, moment)
+    from observation
+    where submission_id <> '' and happened_by(seen_ns, moment)
 ),
 submission as (
     select
@@ -133,10 +133,10 @@ submission as (
         latest(driver_agent_http_address, rank) as driver_agent_http_address,
         latest(driver_node_id, rank) as driver_node_id,
         latest(driver_exit_code, rank) as driver_exit_code
-    from seen
+    from ranked_observation
     group by submission_id
 ),
--- A submission may start several drivers: Ray shows the last one.
+-- A submission may start several drivers; Ray shows the last one.
 last_driver as (
     select * from driver
     qualify submission_id is null or job_id = max(job_id) over (partition by submission_id)
@@ -145,8 +145,8 @@ polled_driver as (
     select
         row->>'job_id' as job_id,
         row->>'$.driver_info.node_ip_address' as ip,
-        millis(row->>'start_time') as start_ms,
-        millis(row->>'end_time') as end_ms
+        to_millis(row->>'start_time') as start_ms,
+        to_millis(row->>'end_time') as end_ms
     from polled_jobs()
     where row->>'job_id' is not null
 )
@@ -168,7 +168,7 @@ select
         when last_driver.end_ns is not null then coalesce(polled_driver.end_ms, last_driver.end_ns // 1000000)
     end as end_ms,
     coalesce(submission.metadata, last_driver.metadata, '{}')::json as metadata,
-    coalesce(json_text(submission.runtime_env), json_text(last_driver.runtime_env), '{}'::json) as runtime_env,
+    coalesce(parse_json(submission.runtime_env), parse_json(last_driver.runtime_env), '{}'::json) as runtime_env,
     submission.driver_agent_http_address,
     coalesce(submission.driver_node_id, case when submission.submission_id is not null then last_driver.driver_node_id end)
         as driver_node_id,

@@ -1,5 +1,5 @@
--- Placement groups that nothing tells of but the tasks and actors that were to run in them. The last 4 bytes of an id are
--- those of the job that made it; what ran there had its group.
+-- Placement groups that only tasks and actors mention. The last 4 bytes of an id are those of its job; a group in which a
+-- task or actor ran was created.
 select
     placement_group_id,
     '' as name,
@@ -10,5 +10,5 @@ from (
     union all
     select placement_group_id, start_ns is not null from actor
 )
-where length(placement_group_id) = 36 and placement_group_id not in (select placement_group_id from known)
+where length(placement_group_id) = 36 and placement_group_id not in (select placement_group_id from listed)
 group by placement_group_id

@@ -1,8 +1,8 @@
--- Runtime environments that tasks ran in, where nobody asked the nodes' agents for theirs: what ran there had been set up.
-select distinct json(json_text(runtime_env)) as runtime_env, true as success, node_id
+-- Runtime environments of tasks that ran, for sessions whose agents were not polled: they had been set up.
+select distinct json(parse_json(runtime_env)) as runtime_env, true as success, node_id
 from task
 where
-    json_type(json_text(runtime_env)) = 'OBJECT' and runtime_env <> '{}'
+    json_type(parse_json(runtime_env)) = 'OBJECT' and runtime_env <> '{}'
     and running_ns is not null and node_id is not null
     and not exists (
         from document

@@ -1,29 +1,29 @@
--- nodes: one row per node, from NODE_DEFINITION and NODE_LIFECYCLE events; what polling saw fills the holes, and a node
--- that nobody told of but that left files is one too.
+-- nodes: one row per node, from NODE_DEFINITION and NODE_LIFECYCLE events. Polling fills the gaps, and a node that only
+-- left files gets a row too.
 with definition as (
     select
         hex_id(body->>'nodeId', 28) as node_id,
-        max(said(body->>'nodeIpAddress')) as node_ip,
-        max(said(body->>'nodeName')) as node_name,
-        max(said(body->>'hostname')) as hostname,
-        max(said(body->>'instanceId')) as instance_id,
-        max(said(body->>'instanceTypeName')) as instance_type_name,
-        max(filled(body->'labels')) as labels,
-        min(instant(body->>'startTimestamp')) as start_ns
+        max(non_empty(body->>'nodeIpAddress')) as node_ip,
+        max(non_empty(body->>'nodeName')) as node_name,
+        max(non_empty(body->>'hostname')) as hostname,
+        max(non_empty(body->>'instanceId')) as instance_id,
+        max(non_empty(body->>'instanceTypeName')) as instance_type_name,
+        max(non_empty_json(body->'labels')) as labels,
+        min(to_ns(body->>'startTimestamp')) as start_ns
     from rare_event
-    where event_type = 'NODE_DEFINITION_EVENT' and by_then(event_ns, moment)
+    where event_type = 'NODE_DEFINITION_EVENT' and happened_by(event_ns, moment)
     group by all
 ),
 transition as (
     select distinct
         hex_id(body->>'nodeId', 28) as node_id,
         step->>'state' as state,
-        instant(step->>'timestamp') as at_ns,
-        filled(step->'resources') as resources,
-        said(step->>'$.deathInfo.reason') as reason,
-        said(step->>'$.deathInfo.reasonMessage') as reason_message,
+        to_ns(step->>'timestamp') as at_ns,
+        non_empty_json(step->'resources') as resources,
+        non_empty(step->>'$.deathInfo.reason') as reason,
+        non_empty(step->>'$.deathInfo.reasonMessage') as reason_message,
         step->>'aliveSubState' as sub_state
-    from steps('NODE_LIFECYCLE_EVENT')
+    from transitions_of('NODE_LIFECYCLE_EVENT')
     where at_ns <= moment
 ),
 life as (
@@ -41,20 +41,20 @@ life as (
 ),
 polled as (
     select
-        millis(row->>'start_time_ms') * 1000000 as start_ns,
-        millis(row->>'end_time_ms') * 1000000 as told_end_ns,
-        row->>'state' = 'DEAD' and by_then(told_end_ns, moment) as is_dead,
+        to_millis(row->>'start_time_ms') * 1000000 as start_ns,
+        to_millis(row->>'end_time_ms') * 1000000 as reported_end_ns,
+        row->>'state' = 'DEAD' and happened_by(reported_end_ns, moment) as is_dead,
         row->>'node_id' as node_id,
         row->>'node_ip' as node_ip,
-        truth(row->>'is_head_node') as is_head_node,
+        to_bool(row->>'is_head_node') as is_head_node,
         if(is_dead, 'DEAD', 'ALIVE') as state,
         if(is_dead or row->>'state' <> 'DEAD', row->>'state_message', null) as state_message,
         row->>'node_name' as node_name,
-        filled(row->'resources_total') as resources,
-        filled(row->'labels') as labels,
-        if(is_dead, told_end_ns, null) as end_ns
-    from listed_rows('nodes')
-    where by_then(start_ns, moment)
+        non_empty_json(row->'resources_total') as resources,
+        non_empty_json(row->'labels') as labels,
+        if(is_dead, reported_end_ns, null) as end_ns
+    from polled_rows('nodes')
+    where happened_by(start_ns, moment)
 )
 select
     node_id,
@@ -82,7 +82,7 @@ select
     definition.instance_type_name,
     life.reason as death_reason,
     coalesce(life.sub_state = 'DRAINING', false) as is_draining,
-    -- Drained or terminated on purpose, which is no failure. Without events about nodes only the polled message says so.
+    -- Drained or terminated on purpose, which is no failure. Without node events only the polled message says so.
     coalesce(
         life.reason in ('EXPECTED_TERMINATION', 'AUTOSCALER_DRAIN_IDLE'),
         polled.is_dead and regexp_matches(polled.state_message, '^(Expected termination|Terminated due to idle)'),
@@ -92,7 +92,7 @@ from definition
 full join life using (node_id)
 full join polled using (node_id)
 full join (
-    -- Of which there are files but no events, so that nothing tells its time.
+    -- Nodes with files but without events, whose times are unknown.
     select node_id from document where source = 'node' and regexp_full_match(node_id, '[0-9a-f]{56}')
     except
     select hex_id(body->>'nodeId', 28) from rare_event

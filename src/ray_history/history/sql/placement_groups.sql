@@ -4,12 +4,12 @@ with definition as (
         hex_id(body->>'placementGroupId', 18) as placement_group_id,
         max(body->>'name') as name,
         max(hex_id(body->>'creatorJobId', 4)) as creator_job_id,
-        bool_or(truth(body->>'isDetached')) as is_detached,
+        bool_or(to_bool(body->>'isDetached')) as is_detached,
         max((body->'bundles')::varchar) as bundles,
-        max(said(body->>'strategy')) as strategy,
-        min(coalesce(nullif(whole(body->>'creationRequestReceivedNs'), 0), event_ns)) as created_ns
+        max(non_empty(body->>'strategy')) as strategy,
+        min(coalesce(nullif(to_bigint(body->>'creationRequestReceivedNs'), 0), event_ns)) as created_ns
     from rare_event
-    where event_type = 'PLACEMENT_GROUP_DEFINITION_EVENT' and by_then(event_ns, moment)
+    where event_type = 'PLACEMENT_GROUP_DEFINITION_EVENT' and happened_by(event_ns, moment)
     group by all
 ),
 life as (
@@ -17,12 +17,12 @@ life as (
         hex_id(body->>'placementGroupId', 18) as placement_group_id,
         arg_max(
             step,
-            (instant(step->>'timestamp'), list_position(['PENDING', 'PREPARED', 'CREATED', 'RESCHEDULING', 'REMOVED'], step->>'state'), step::varchar)
+            (to_ns(step->>'timestamp'), list_position(['PENDING', 'PREPARED', 'CREATED', 'RESCHEDULING', 'REMOVED'], step->>'state'), step::varchar)
         ) as step,
-        max(instant(step->>'timestamp')) as changed_ns,
-        latest(nullif((step->'bundlePlacements')::varchar, '[]'), instant(step->>'timestamp')) as placements
-    from steps('PLACEMENT_GROUP_LIFECYCLE_EVENT')
-    where instant(step->>'timestamp') <= moment
+        max(to_ns(step->>'timestamp')) as changed_ns,
+        latest(nullif((step->'bundlePlacements')::varchar, '[]'), to_ns(step->>'timestamp')) as placements
+    from transitions_of('PLACEMENT_GROUP_LIFECYCLE_EVENT')
+    where to_ns(step->>'timestamp') <= moment
     group by all
 ),
 bundle as (
@@ -37,7 +37,7 @@ bundle as (
     from (
         select
             placement_group_id,
-            coalesce(whole(b->>'bundleIndex'), 0) as bundle_index,
+            coalesce(to_bigint(b->>'bundleIndex'), 0) as bundle_index,
             coalesce(b->'unitResources', '{}'::json) as unit_resources,
             coalesce(b->'labelSelector', '{}'::json) as label_selector
         from (select placement_group_id, unnest(from_json(bundles, '["JSON"]')) as b from definition)
@@ -45,13 +45,13 @@ bundle as (
     left join (
         select
             placement_group_id,
-            coalesce(whole(p->>'bundleIndex'), 0) as bundle_index,
+            coalesce(to_bigint(p->>'bundleIndex'), 0) as bundle_index,
             hex_id(p->>'nodeId', 28) as node_id
         from (select placement_group_id, unnest(from_json(placements, '["JSON"]')) as p from life)
     ) using (placement_group_id, bundle_index)
     group by placement_group_id
 ),
-told as (
+exported as (
     select
         placement_group_id,
         name,
@@ -61,7 +61,7 @@ told as (
         is_detached,
         json_object(
             'creation_request_received_ns', created_ns::varchar,
-            'scheduling_attempt', coalesce(whole(step->>'schedulingAttempt'), 0),
+            'scheduling_attempt', coalesce(to_bigint(step->>'schedulingAttempt'), 0),
             'scheduling_state', coalesce(step->>'schedulingState', 'QUEUED'),
             'highest_retry_delay_ms', coalesce(try_cast(step->>'highestRetryDelayMs' as double), 0.0)
         ) as stats,
@@ -78,26 +78,26 @@ polled as (
         row->>'creator_job_id' as creator_job_id,
         row->>'state' as state,
         row->'bundles' as bundles,
-        truth(row->>'is_detached') as is_detached,
+        to_bool(row->>'is_detached') as is_detached,
         row->'stats' as stats,
         coalesce(row->'topology_strategy', row->'label_domain_key') as topology_strategy,
         coalesce(row->'topology_assignments', row->'label_domain_assignments') as topology_assignments,
-        whole(row->>'$.stats.creation_request_received_ns') as created_ns
-    from listed_rows('placement_groups')
-    where by_then(created_ns, moment)
+        to_bigint(row->>'$.stats.creation_request_received_ns') as created_ns
+    from polled_rows('placement_groups')
+    where happened_by(created_ns, moment)
 )
 select
     placement_group_id,
-    coalesce(told.name, polled.name, '') as name,
-    coalesce(told.creator_job_id, polled.creator_job_id) as creator_job_id,
-    case when polled.state = 'REMOVED' then 'REMOVED' else coalesce(told.state, polled.state) end as state,
-    coalesce(told.bundles, polled.bundles, '[]')::json as bundles,
-    coalesce(told.is_detached, polled.is_detached, false) as is_detached,
-    coalesce(polled.stats, told.stats) as stats,
+    coalesce(exported.name, polled.name, '') as name,
+    coalesce(exported.creator_job_id, polled.creator_job_id) as creator_job_id,
+    case when polled.state = 'REMOVED' then 'REMOVED' else coalesce(exported.state, polled.state) end as state,
+    coalesce(exported.bundles, polled.bundles, '[]')::json as bundles,
+    coalesce(exported.is_detached, polled.is_detached, false) as is_detached,
+    coalesce(polled.stats, exported.stats) as stats,
     coalesce(polled.topology_strategy, '{}')::json as topology_strategy,
     coalesce(polled.topology_assignments, '{}')::json as topology_assignments,
-    coalesce(told.created_ns, polled.created_ns) as created_ns,
-    case when coalesce(told.state, polled.state) = 'REMOVED' then told.changed_ns end as end_ns
-from told
+    coalesce(exported.created_ns, polled.created_ns) as created_ns,
+    case when coalesce(exported.state, polled.state) = 'REMOVED' then exported.changed_ns end as end_ns
+from exported
 full join polled using (placement_group_id)
 where placement_group_id is not null

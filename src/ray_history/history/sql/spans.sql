@@ -1,4 +1,4 @@
--- spans: one row per profile span of an attempt, out of the rows of `tasks`.
+-- spans: one row per profile span of an attempt, from the rows of `tasks`.
 select
     task_id,
     attempt_number,

@@ -1,27 +1,28 @@
--- workers: one row per worker process, from WORKER_DEFINITION and WORKER_LIFECYCLE events (Ray >= 2.57); drivers and
--- the workers of an older Ray from polling; a driver that nobody polled, or not to its end, from its job's events.
+-- workers: one row per worker process, from WORKER_DEFINITION and WORKER_LIFECYCLE events (Ray >= 2.57). Drivers, and
+-- the workers of an older Ray, come from polling; drivers that were not polled, or not until they ended, from the events
+-- of their job.
 with definition as (
     select
         hex_id(body->>'workerId', 28) as worker_id,
         max(hex_id(body->>'nodeId', 28)) as node_id,
-        max(nullif(whole(body->>'pid'), 0)) as pid,
-        max(said(body->>'workerType')) as worker_type
+        max(nullif(to_bigint(body->>'pid'), 0)) as pid,
+        max(non_empty(body->>'workerType')) as worker_type
     from rare_event
-    where event_type = 'WORKER_DEFINITION_EVENT' and by_then(event_ns, moment)
+    where event_type = 'WORKER_DEFINITION_EVENT' and happened_by(event_ns, moment)
     group by all
 ),
 transition as (
     select
         hex_id(body->>'workerId', 28) as worker_id,
         step->>'state' as state,
-        instant(step->>'timestamp') as at_ns,
+        to_ns(step->>'timestamp') as at_ns,
         nullif(try_cast(step->>'workerLaunchTimeMs' as ubigint), 0) as launch_ms,
         nullif(try_cast(step->>'workerLaunchedTimeMs' as ubigint), 0) as launched_ms,
-        millis(step->>'startTimeMs') as start_ms,
-        millis(step->>'endTimeMs') as end_ms,
+        to_millis(step->>'startTimeMs') as start_ms,
+        to_millis(step->>'endTimeMs') as end_ms,
         step->>'$.deathInfo.exitType' as exit_type,
         step->>'$.deathInfo.exitDetail' as exit_detail
-    from steps('WORKER_LIFECYCLE_EVENT')
+    from transitions_of('WORKER_LIFECYCLE_EVENT')
     where at_ns <= moment
 ),
 life as (
@@ -41,37 +42,37 @@ driver as (
     select
         rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id,
         max(hex_id(body->>'driverNodeId', 28)) as node_id,
-        max(whole(body->>'driverPid')) as pid
+        max(to_bigint(body->>'driverPid')) as pid
     from rare_event
-    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and by_then(event_ns, moment)
+    where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and happened_by(event_ns, moment)
     group by all
 ),
--- A job finishes when its driver is gone, by itself or killed: nothing tells which.
+-- A job finishes when its driver is gone, whether it exited or was killed.
 gone_driver as (
-    select rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id, min(instant(step->>'timestamp')) // 1000000 as end_ms
-    from steps('DRIVER_JOB_LIFECYCLE_EVENT')
-    where step->>'state' = 'FINISHED' and instant(step->>'timestamp') <= moment
+    select rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id, min(to_ns(step->>'timestamp')) // 1000000 as end_ms
+    from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
+    where step->>'state' = 'FINISHED' and to_ns(step->>'timestamp') <= moment
     group by all
 ),
 polled as (
     select
-        millis(row->>'start_time_ms') as start_ms,
-        millis(row->>'end_time_ms') as told_end_ms,
-        not truth(row->>'is_alive') and by_then(told_end_ms * 1000000, moment) as is_dead,
+        to_millis(row->>'start_time_ms') as start_ms,
+        to_millis(row->>'end_time_ms') as reported_end_ms,
+        not to_bool(row->>'is_alive') and happened_by(reported_end_ms * 1000000, moment) as is_dead,
         row->>'worker_id' as worker_id,
         row->>'worker_type' as worker_type,
         if(is_dead, row->>'exit_type', null) as exit_type,
         if(is_dead, row->>'exit_detail', null) as exit_detail,
         row->>'node_id' as node_id,
         row->>'ip' as ip,
-        whole(row->>'pid') as pid,
+        to_bigint(row->>'pid') as pid,
         try_cast(row->>'worker_launch_time_ms' as ubigint) as launch_ms,
         try_cast(row->>'worker_launched_time_ms' as ubigint) as launched_ms,
-        if(is_dead, told_end_ms, null) as end_ms,
-        whole(row->>'debugger_port') as debugger_port,
-        whole(row->>'num_paused_threads') as num_paused_threads
-    from listed_rows('workers')
-    where by_then(coalesce(start_ms, told_end_ms) * 1000000, moment)
+        if(is_dead, reported_end_ms, null) as end_ms,
+        to_bigint(row->>'debugger_port') as debugger_port,
+        to_bigint(row->>'num_paused_threads') as num_paused_threads
+    from polled_rows('workers')
+    where happened_by(coalesce(start_ms, reported_end_ms) * 1000000, moment)
 )
 select
     worker_id,

@@ -1,4 +1,4 @@
--- Judged rows as they were before the judgement, ready to be merged with rows of new events.
+-- Restores the merged rows behind rows of `tasks`, ready to be merged with rows of new events.
 select
     * exclude (
         state, error_type, error_message, is_debugger_paused, is_listed, is_internal, is_driver, has_most_spans, is_defined, is_implied, is_forced,
@@ -9,10 +9,10 @@ select
         nullif(job_id, right(task_id, 8)) as job_id,
         nullif(actor_id, substr(task_id, 17)) as actor_id,
         case when is_defined then type end as type,
-        case when is_defined then said(func_or_class_name) end as func_or_class_name,
+        case when is_defined then non_empty(func_or_class_name) end as func_or_class_name,
         case when is_worker_implied then null else worker_id end as worker_id,
         case when is_node_implied then null else node_id end as node_id,
         case when is_implied then null else finished_ns end as finished_ns,
         case when is_forced then null else failed_ns end as failed_ns
     )
-from judged
+from final_attempt

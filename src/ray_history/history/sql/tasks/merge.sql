@@ -1,4 +1,4 @@
--- Rows of the same attempt, made from different segments of events, become one.
+-- Merges rows of the same attempt from different runs into one.
 select
     task_id,
     attempt_number,
@@ -44,5 +44,5 @@ select
     max(component_id) as component_id,
     max(node_ip_address) as node_ip_address,
     last_spans(flatten(list(spans) filter (spans is not null))) as spans
-from part
+from attempt
 group by task_id, attempt_number

@@ -1,7 +1,7 @@
--- Words that the tables are written in.
+-- Macros of the queries that make the tables.
 
--- An id as Ray shows it: lower-case hex. Events carry base64 (perhaps URL-safe, perhaps unpadded), other sources hex; the
--- length tells them apart, a padded text is always base64. What is neither stays as it is: never lose a name.
+-- An id as Ray shows it: lower-case hex. Events contain base64 (possibly URL-safe or unpadded), other sources hex. They
+-- differ in length, and padded text is always base64. Any other text stays as it is: never lose a name.
 create or replace macro hex_any(id, bytes) as
     case
         when id is null or id = '' then null
@@ -14,11 +14,11 @@ create or replace macro hex_any(id, bytes) as
         )
     end;
 
--- The same where a nil id (all ff) is no id.
+-- The same, null for a nil id (all ff).
 create or replace macro hex_id(id, bytes) as nullif(hex_any(id, bytes), repeat('ff', bytes));
 
--- Nanoseconds since 1970 of an RFC 3339 text with 0 to 9 fractional digits; null if it is none.
-create or replace macro instant(text) as epoch_ns(try_cast(text as timestamp_ns));
+-- Nanoseconds since 1970 of an RFC 3339 text with 0 to 9 fractional digits; null for other text.
+create or replace macro to_ns(text) as epoch_ns(try_cast(text as timestamp_ns));
 
 -- Milliseconds as Ray prints them: it floors a float, so ...471999979 ns is ...472 ms.
 create or replace macro ray_ms(ns) as (try_cast(ns::double as bigint) // 1000000);
@@ -27,34 +27,34 @@ create or replace macro ray_ms(ns) as (try_cast(ns::double as bigint) // 1000000
 create or replace macro short_name(name) as split_part(name, '.', -1);
 
 -- Ray prints unset proto fields as "" or 0.
-create or replace macro said(value) as nullif(value, '');
+create or replace macro non_empty(value) as nullif(value, '');
 
--- A JSON object that says something.
-create or replace macro filled(value) as nullif(nullif(value::varchar, '{}'), 'null');
+-- Null for a JSON object without members.
+create or replace macro non_empty_json(value) as nullif(nullif(value::varchar, '{}'), 'null');
 
--- Values as the text of a JSON field has them; null if it has another type.
-create or replace macro whole(text) as try_cast(text as bigint);
-create or replace macro truth(text) as try_cast(text as boolean);
-create or replace macro json_text(text) as try_cast(text as json);
+-- The text of a JSON field as a value; null if it has another type.
+create or replace macro to_bigint(text) as try_cast(text as bigint);
+create or replace macro to_bool(text) as try_cast(text as boolean);
+create or replace macro parse_json(text) as try_cast(text as json);
 
 -- Milliseconds since 1970 that fit into nanoseconds; Ray prints 0 for none.
-create or replace macro millis(text) as case when whole(text) between 1 and 9223372036853 then whole(text) end;
+create or replace macro to_millis(text) as case when to_bigint(text) between 1 and 9223372036853 then to_bigint(text) end;
 
--- Whether something had happened by a moment. What has no time counts as known from the beginning.
-create or replace macro by_then(at_ns, moment) as coalesce(at_ns <= moment, true);
+-- Whether something had happened by a moment. Without a time, it happened before the session.
+create or replace macro happened_by(at_ns, moment) as coalesce(at_ns <= moment, true);
 
--- The last, or first, value that was told; at the same time the greater one, so that the order of events never matters.
+-- The last, or first, value; of several at the same time the greater, so the order of events never matters.
 create or replace macro latest(value, at_ns) as arg_max(value, (at_ns, value)) filter (value is not null);
 create or replace macro earliest(value, at_ns) as arg_min(value, (at_ns, value)) filter (value is not null);
 
--- The state transitions that events of a type tell, one by one.
-create or replace macro steps(kind) as table
+-- The state transitions in events of a type, one per row.
+create or replace macro transitions_of(kind) as table
     select body, unnest(from_json(body->'stateTransitions', '["JSON"]')) as step
     from rare_event
     where event_type = kind;
 
--- The rows of a state API listing that the collector polled; the detailed one if there are several.
-create or replace macro listed_rows(kind) as table
+-- The rows of a state API listing that the collector polled; those of the detailed one if there are several.
+create or replace macro polled_rows(kind) as table
     select unnest(from_json(body->'$.data.result.result', '["JSON"]')) as row
     from (
         select body
@@ -70,7 +70,7 @@ create or replace macro polled_jobs() as table
     from document
     where source = 'endpoint' and name in ('restful__api__jobs', 'restful__api__jobs__');
 
--- A fallback strategy with the names that the state API prints.
+-- A fallback strategy with the names of the state API.
 create or replace macro ray_fallback(strategy) as
     replace(replace(replace(replace(strategy,
         '"labelSelector":', '"label_selector":'),
@@ -82,10 +82,10 @@ create or replace macro ray_fallback(strategy) as
 create or replace macro function_name(descriptor) as
     case
         when descriptor.pythonFunctionDescriptor.functionName is not null then concat_ws('.',
-            said(short_name(descriptor.pythonFunctionDescriptor.className)),
+            non_empty(short_name(descriptor.pythonFunctionDescriptor.className)),
             short_name(descriptor.pythonFunctionDescriptor.functionName))
         when descriptor.javaFunctionDescriptor.functionName is not null then concat_ws('.',
-            said(descriptor.javaFunctionDescriptor.className), descriptor.javaFunctionDescriptor.functionName)
+            non_empty(descriptor.javaFunctionDescriptor.className), descriptor.javaFunctionDescriptor.functionName)
         else descriptor.cppFunctionDescriptor.functionName
     end;
 
@@ -98,8 +98,8 @@ create or replace macro implied_type(task_id) as
         else 'ACTOR_TASK'
     end;
 
--- The state of an attempt: the furthest it came, by Ray's own ranks and not by clocks of different machines; what has
--- ended stays ended. (Ray numbers GETTING_AND_PINNING_ARGS above FAILED; it comes before RUNNING.)
+-- The state of an attempt: the last one by Ray's own ranks, not by the clocks of different machines. Ended attempts
+-- stay ended: Ray numbers GETTING_AND_PINNING_ARGS above FAILED, but it comes before RUNNING.
 create or replace macro task_state(
     failed_ns, finished_ns, running_in_ray_wait_ns, running_in_ray_get_ns, running_ns, getting_and_pinning_args_ns,
     pending_actor_task_ordering_ns, pending_actor_task_args_fetch_ns, submitted_to_worker_ns, pending_args_fetch_ns,
@@ -122,7 +122,7 @@ create or replace macro task_state(
         else 'NIL'
     end;
 
--- A runtime environment (text) without the values of its variables. What is no JSON object is hidden whole.
+-- A runtime environment (text) without the values of its variables. Text that is not JSON is replaced as a whole.
 create or replace macro redacted(env) as
     case
         when env is null or not contains(env, 'env_vars') then env
@@ -132,20 +132,20 @@ create or replace macro redacted(env) as
         ))))::varchar
     end;
 
--- The last of a task's spans, where there are too many: a driver has one for each task that it submits, and that of the
--- dashboard one for each second. Ray itself keeps the last 1000. Taken of parts and then of all it is the same.
-create or replace macro most_spans() as 10000;
+-- The last spans of a task with too many: a driver has one per submitted task, the dashboard's driver one per second.
+-- Ray itself keeps the last 1000. Merging the last spans of parts gives the last spans of all.
+create or replace macro max_spans() as 10000;
 create or replace macro last_spans(spans) as
-    case when len(spans) > most_spans() then list_sort(list_distinct(spans))[-most_spans():] else spans end;
+    case when len(spans) > max_spans() then list_sort(list_distinct(spans))[-max_spans():] else spans end;
 
--- The rest of a runtime environment.
-create or replace macro beside_variables(env) as
+-- A runtime environment without its variables.
+create or replace macro without_variables(env) as
     case
         when not contains(env, 'env_vars') then env
         else json_merge_patch(try_cast(env as json), '{"env_vars": null}'::json)::varchar
     end;
 
--- What the state API shows of a runtime environment beside its text: the packages it needs, and its settings.
+-- What the state API shows of a runtime environment besides its text: its packages and its settings.
 create or replace macro runtime_env_extras(env) as
     json_merge_patch(
         case
@@ -157,8 +157,8 @@ create or replace macro runtime_env_extras(env) as
             else '{}'::json
         end,
         json_object('runtime_env_config', json_object(
-            'setup_timeout_seconds', coalesce(whole(try_cast(env as json)->>'$.config.setup_timeout_seconds'), 600),
-            'eager_install', coalesce(truth(try_cast(env as json)->>'$.config.eager_install'), true),
+            'setup_timeout_seconds', coalesce(to_bigint(try_cast(env as json)->>'$.config.setup_timeout_seconds'), 600),
+            'eager_install', coalesce(to_bool(try_cast(env as json)->>'$.config.eager_install'), true),
             'log_files', coalesce(try_cast(env as json)->'$.config.log_files', '[]'::json)
         ))
     );

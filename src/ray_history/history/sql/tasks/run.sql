@@ -1,18 +1,18 @@
--- tasks: one row per attempt of a task, from the events of one segment. Four kinds of events tell of it, from the
--- owner's and the executor's node, in any order and any number of times. Every column is merged by min, max or union, so
--- that merging rows again (merged_tasks.sql) gives the same as reading all events at once.
-with told_definition as (
+-- One row per attempt of a task, from the events of one run. Four types of events describe an attempt. They come from
+-- the nodes of its owner and its executor, in any order and any number of times. Every column is merged by min, max or
+-- union, so merging rows again (merge.sql) gives the same result as reading all events at once.
+with definition_event as (
     select
         taskId as task_id,
         coalesce(taskAttempt, 0) as attempt_number,
         jobId as job_id,
-        coalesce(said(taskType), implied_type(hex_any(taskId, 24))) as type,
+        coalesce(non_empty(taskType), implied_type(hex_any(taskId, 24))) as type,
         taskName as name,
         function_name(taskFunc) as func_or_class_name,
         language as language,
         requiredResources as required_resources,
-        said(parentTaskId) as parent_task_id,
-        said(placementGroupId) as placement_group_id,
+        non_empty(parentTaskId) as parent_task_id,
+        non_empty(placementGroupId) as placement_group_id,
         null as actor_id,
         serializedRuntimeEnv as runtime_env,
         callSite as call_site,
@@ -30,9 +30,9 @@ with told_definition as (
         function_name(actorFunc),
         language,
         requiredResources,
-        said(parentTaskId),
-        said(placementGroupId),
-        said(actorId),
+        non_empty(parentTaskId),
+        non_empty(placementGroupId),
+        non_empty(actorId),
         serializedRuntimeEnv,
         callSite,
         labelSelector,
@@ -40,12 +40,12 @@ with told_definition as (
     from actor_task_definition_event
     where taskId <> ''
 ),
--- Nearly all attempts have one event of this kind: those pass as they are, which costs a third of aggregating them.
-defined_twice as (
-    select task_id, attempt_number from told_definition group by all having count(*) > 1
+-- Nearly all attempts have one such event. Those are not aggregated, which costs a third of aggregating all of them.
+repeated_definition as (
+    select task_id, attempt_number from definition_event group by all having count(*) > 1
 ),
 definition as (
-    from told_definition anti join defined_twice using (task_id, attempt_number)
+    from definition_event anti join repeated_definition using (task_id, attempt_number)
     union all by name
     select
         task_id,
@@ -63,10 +63,10 @@ definition as (
         max(call_site) as call_site,
         max(label_selector) as label_selector,
         max(fallback_strategy) as fallback_strategy
-    from told_definition semi join defined_twice using (task_id, attempt_number)
+    from definition_event semi join repeated_definition using (task_id, attempt_number)
     group by all
 ),
--- When each state was entered first, whoever saw it.
+-- The first time at which each state was entered, by the clock of any node.
 transitions as (
     select
         task_id,
@@ -85,7 +85,7 @@ transitions as (
         min(at_ns) filter (state = 'FINISHED') as finished_ns,
         min(at_ns) filter (state = 'FAILED') as failed_ns
     from (
-        select task_id, attempt_number, step.state as state, instant(step."timestamp") as at_ns
+        select task_id, attempt_number, step.state as state, to_ns(step."timestamp") as at_ns
         from (
             select taskId as task_id, coalesce(taskAttempt, 0) as attempt_number, unnest(stateTransitions) as step
             from task_lifecycle_event
@@ -94,18 +94,18 @@ transitions as (
     where task_id <> ''
     group by all
 ),
--- Where it ran and what it wrote. File and start of the logs come with RUNNING, the ends in a later event.
-life as (
+-- Where it ran, and the position of its output: file and start come with RUNNING, the end in a later event.
+execution as (
     select
         taskId as task_id,
         coalesce(taskAttempt, 0) as attempt_number,
-        max(jobId) as life_job_id,
-        max(said(nodeId)) as node_id,
-        max(said(workerId)) as worker_id,
+        max(jobId) as execution_job_id,
+        max(non_empty(nodeId)) as node_id,
+        max(non_empty(workerId)) as worker_id,
         max(nullif(workerPid, 0)) as worker_pid,
         max(actorReprName) as actor_repr_name,
-        max(said(taskLogInfo.stdoutFile)) as stdout_file,
-        max(said(taskLogInfo.stderrFile)) as stderr_file,
+        max(non_empty(taskLogInfo.stdoutFile)) as stdout_file,
+        max(non_empty(taskLogInfo.stderrFile)) as stderr_file,
         max(case when taskLogInfo.stdoutFile <> '' then taskLogInfo.stdoutStart end) as stdout_start,
         max(nullif(taskLogInfo.stdoutEnd, 0)) as stdout_end,
         max(case when taskLogInfo.stderrFile <> '' then taskLogInfo.stderrStart end) as stderr_start,
@@ -114,40 +114,40 @@ life as (
     where taskId <> ''
     group by all
 ),
--- Why it failed. Few attempts have any of this.
-mishap as (
+-- Why it failed, for the few attempts that did.
+failure as (
     select
         taskId as task_id,
         coalesce(taskAttempt, 0) as attempt_number,
         max({
-            'at_ns': instant("timestamp"),
+            'at_ns': to_ns("timestamp"),
             'type': rayErrorInfo.errorType,
             'message': regexp_replace(rayErrorInfo.errorMessage, '\x1b[^m]*m', '', 'g')
         }) filter (rayErrorInfo is not null) as error,
-        max({'at_ns': instant("timestamp"), 'paused': isDebuggerPaused})
+        max({'at_ns': to_ns("timestamp"), 'paused': isDebuggerPaused})
             filter (isDebuggerPaused is not null) as debugger
     from task_lifecycle_event
     where taskId <> '' and (rayErrorInfo is not null or isDebuggerPaused is not null)
     group by all
 ),
--- What it spent its time on.
-told_profile as (
+-- Its profile spans.
+profile_event as (
     select
         taskId as task_id,
         coalesce(attemptNumber, 0) as attempt_number,
         jobId as profile_job_id,
-        said(profileEvents.componentType) as component_type,
-        said(profileEvents.componentId) as component_id,
-        said(profileEvents.nodeIpAddress) as node_ip_address,
+        non_empty(profileEvents.componentType) as component_type,
+        non_empty(profileEvents.componentId) as component_id,
+        non_empty(profileEvents.nodeIpAddress) as node_ip_address,
         profileEvents.events as spans
     from task_profile_event
     where taskId <> ''
 ),
-profiled_twice as (
-    select task_id, attempt_number from told_profile group by all having count(*) > 1
+repeated_profile as (
+    select task_id, attempt_number from profile_event group by all having count(*) > 1
 ),
 profile as (
-    from told_profile anti join profiled_twice using (task_id, attempt_number)
+    from profile_event anti join repeated_profile using (task_id, attempt_number)
     union all by name
     select
         task_id,
@@ -157,13 +157,13 @@ profile as (
         max(component_id) as component_id,
         max(node_ip_address) as node_ip_address,
         last_spans(flatten(list(spans) filter (spans is not null))) as spans
-    from told_profile semi join profiled_twice using (task_id, attempt_number)
+    from profile_event semi join repeated_profile using (task_id, attempt_number)
     group by all
 )
 select
     hex_any(task_id, 24) as task_id,
     attempt_number,
-    hex_id(coalesce(said(job_id), said(life_job_id), said(profile_job_id)), 4) as job_id,
+    hex_id(coalesce(non_empty(job_id), non_empty(execution_job_id), non_empty(profile_job_id)), 4) as job_id,
     type,
     name,
     func_or_class_name,
@@ -207,8 +207,8 @@ select
     spans
 from definition
 full join (
-    from life
+    from execution
     left join transitions using (task_id, attempt_number)
-    left join mishap using (task_id, attempt_number)
+    left join failure using (task_id, attempt_number)
 ) as lifecycle using (task_id, attempt_number)
 full join profile using (task_id, attempt_number)
