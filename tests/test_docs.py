@@ -1,4 +1,4 @@
-"""The documentation says everything a user can set."""
+"""The documentation is complete, and its links, paths and commands are valid."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_environment_variable_is_documented(variable: str) -> None:
     assert variable in DOCS
 
 
-def test_the_variables_were_found_at_all() -> None:
+def test_variables_are_found_in_the_source() -> None:
     assert {"S3_BUCKET", "OSS_REGION", "RAY_HISTORY_STORAGE"} <= set(variables())
 
 
@@ -60,7 +60,10 @@ def test_every_command_is_documented(name: str) -> None:
     assert name in DOCS
 
 
-PAGES_WITH_LINKS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES_WITH_LINKS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def anchors(page: Path) -> set[str]:
@@ -70,7 +73,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_are_valid() -> None:
     broken = [
         f"{page.name}: {target}#{anchor}"
         for page in PAGES_WITH_LINKS
@@ -112,20 +115,20 @@ def test_defaults_of_options_are_in_the_generated_reference_only() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_reference_pages_are_as_the_program_is(name: str) -> None:
+def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run `make docs`"
 
 
-def typed() -> list[str]:
-    """What people are told to type to our programs."""
+def documented_commands() -> list[str]:
+    """The command lines of our programs in the documents."""
     blocks = (block for path in WRITTEN for block in re.findall(r"```bash\n(.*?)```", path.read_text(), re.DOTALL))
     lines = (line for block in blocks for line in block.replace("\\\n", " ").splitlines())
     program = re.compile(r"(?:\S+=\S+ )*(?:\.venv/bin/)?((?:ray-history|collector|historyserver) .*)")
     return sorted({found[1] for line in lines if (found := program.match(line))})
 
 
-@pytest.mark.parametrize("line", typed())
-def test_what_people_are_told_to_type_is_understood(line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_are_valid(line: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     words = shlex.split(re.split(r"\s[|>&]", line)[0], comments=True)
@@ -142,5 +145,5 @@ def test_what_people_are_told_to_type_is_understood(line: str, tmp_path: Path) -
         assert context.info_name == name
 
 
-def test_commands_to_type_were_found() -> None:
-    assert len(typed()) > 20
+def test_commands_are_found_in_the_documents() -> None:
+    assert len(documented_commands()) > 20

@@ -18,13 +18,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.answers import archive
+from bench.answers import archive, live
 from bench.answers.archive import Target
 from bench.answers.differences import Difference, difference, shortened
-from bench.answers.questions import PAGE, Question, of_session, of_site
+from bench.answers.questions import PAGE, Question, of_live, of_session, of_site
 from bench.answers.servers import Answer, Server, both, source_tree
 
 AT_ONCE = 3
@@ -50,10 +51,12 @@ class Way:
     headers: Sequence[dict[str, str]] = ({},)
     """The first are of somebody who may see all sessions."""
     base_path: str = ""
+    live: Sequence[Target] = ()
+    """Live clusters to compare; with any, the server runs with stand-ins for Kubernetes and a head."""
 
 
 def ways(targets: Sequence[Target], folder: Path) -> list[Way]:
-    """As most run it, with tokens, and with secrets shown below a base path."""
+    """As most run it, with tokens, with secrets shown below a base path, and with live clusters."""
     rules = folder / "rules.json"
     rules.write_text(json.dumps(RULES))
     rules.chmod(0o600)
@@ -63,6 +66,7 @@ def ways(targets: Sequence[Target], folder: Path) -> list[Way]:
         Way("default", (), targets),
         Way("tokens", ("--auth", "token", "--auth-tokens-file", str(rules)), [thorough[0].briefly()], by_token),
         Way("base path", ("--show-secrets", "--base-path", "/ray"), [thorough[0].briefly()], base_path="/ray"),
+        Way("live", (), (), live=live.TARGETS),
     ]
 
 
@@ -125,11 +129,14 @@ def _compare_way(
     way: Way, trees: Sequence[Path], targets: Sequence[Target], folder: Path, options: argparse.Namespace
 ) -> dict[Question, Difference]:
     begin = time.monotonic()
-    with both(trees, folder / "archive", folder / way.name.replace(" ", "-"), way.options) as started:
+    with ExitStack() as stack:
+        more = stack.enter_context(live.running_clusters(folder)) if way.live else ()
+        started = stack.enter_context(both(trees, folder, way.name.replace(" ", "-"), [*way.options, *more]))
         servers = [replace(server, base_path=way.base_path) for server in started]
         privileged = [replace(server, headers=way.headers[0]) for server in servers]
         _open_all(privileged, targets)
         asked = [*of_site(), *(question for target in way.targets for question in of_session(privileged[0], target))]
+        asked += (question for target in way.live for question in of_live(privileged[0], targets[0], target))
         comparison = Comparison(servers, options.only, options.every)
         for headers in way.headers:
             comparison.compare([replace(question, headers=headers | question.headers) for question in asked])

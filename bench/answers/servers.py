@@ -61,11 +61,11 @@ def source_tree(tree: str, folder: Path) -> Path:
 
 
 @contextmanager
-def both(trees: Sequence[Path], archive: Path, folder: Path, options: Sequence[str]) -> Iterator[list[Server]]:
-    """A server of each tree over the same archive, with the same options."""
+def both(trees: Sequence[Path], folder: Path, way: str, options: Sequence[str]) -> Iterator[list[Server]]:
+    """A server of each tree over the archive in `folder`, with the same options."""
     with ExitStack() as stack:
         yield [
-            stack.enter_context(_server(name, tree, archive, folder / name, options))
+            stack.enter_context(_server(name, tree, folder / "archive", folder / way / name, options))
             for name, tree in zip(("before", "after"), trees, strict=True)
         ]
 
