@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.ui.session.tracebacks import parse_traceback
 from tests.history.rebuilt import (
     ACTOR,
     JOB,
@@ -277,16 +274,3 @@ def test_secrets_in_error_texts_are_hidden(tmp_path: Path) -> None:
     told = digest_of(tmp_path, failed(1, "f", 1, 2, raised("f", "ValueError: DB_PASSWORD=hunter2 refused")))
     assert "hunter2" not in str(told)
     assert "<redacted>" in told["groups"][0]["example"]["trace"]["message"]
-
-
-@given(st.text(max_size=400))
-def test_any_text_has_a_decisive_line(text: str) -> None:
-    told = parse_traceback(text)
-    assert 0 <= told.decisive < len(told.lines)
-    assert "\x1b" not in told.message
-
-
-def test_colours_are_gone_and_long_traces_keep_their_end() -> None:
-    told = parse_traceback("\n".join(f'  File "x", line {n}' for n in range(500)) + "\n\x1b[31mValueError\x1b[0m: red")
-    assert told.lines[told.decisive] == "ValueError: red"
-    assert told.lines_before == 501 - len(told.lines)
