@@ -1,5 +1,5 @@
-"""Fleets of generated sessions: their markers, their collectors' ledgers and the summaries of their indexes, as the
-collector and the indexer write them. There are no events behind them."""
+"""Fleets of generated sessions: markers, ledgers and summaries as the collector and the indexer write them, but no
+events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class Made:
-    """One session of the fleet, and what a list must say of it."""
+    """One session of the fleet, with the facts that a list must show."""
 
     cluster: Cluster
     session: str
@@ -50,7 +50,7 @@ def session_name(started: float, number: int) -> str:
 
 
 def write_fleet(store: Store, sessions: int, now: float, *, summarized: bool = True, seed: int = 7) -> list[Made]:
-    """So many sessions over the last month, four of them live and every fiftieth lost; the newest comes first."""
+    """Write sessions of the last month, the newest first: four are live, every fiftieth is lost."""
     draw = random.Random(seed)
     made = [_make(draw, number, sessions, now) for number in range(sessions)]
     with ThreadPoolExecutor(8) as threads:
@@ -77,7 +77,7 @@ def _make(draw: random.Random, number: int, sessions: int, now: float) -> Made:
 
 
 def summary_of(one: Made, now: float, *, entrypoint: str = "", error: str = "") -> Summary:
-    """What its index would say."""
+    """The summary that its index would have."""
     begin, end = one.started, now if one.state == "live" else min(one.started + 60 + hash_of(one) % 9000, now)
     status = "RUNNING" if one.state in ("live", "lost") else "FAILED" if one.failed else "SUCCEEDED"
     graceful = one.state == "ended"
@@ -121,7 +121,7 @@ def summary_of(one: Made, now: float, *, entrypoint: str = "", error: str = "") 
 
 
 def hash_of(one: Made) -> int:
-    """The same number in each process."""
+    """A hash that is the same in every process."""
     return int(one.submission_id.rpartition("-")[2]) * 7919 % 100_003
 
 

@@ -1,4 +1,4 @@
-"""HTML as a tree, for tests that ask what a page holds."""
+"""HTML as a tree, for tests of pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 
 @dataclass
 class Element:
-    """One element, with the elements and texts in it."""
+    """An element with the elements and texts in it."""
 
     tag: str
     attributes: dict[str, str]
@@ -38,7 +38,7 @@ class Element:
                 yield from part.walk()
 
     def all(self, tag: str = "", having: str = "", where: Callable[[Element], bool] = lambda _: True) -> list[Element]:
-        """Elements by tag and class, in the page's order."""
+        """Elements by tag and class, in the order of the page."""
         return [
             found
             for found in self.walk()
@@ -76,7 +76,7 @@ class _Parser(HTMLParser):
 
 
 def parsed(body: bytes) -> Element:
-    """The page; one whose elements do not nest is an error."""
+    """The parsed page; elements that do not nest are an error."""
     parser = _Parser()
     parser.feed(body.decode())
     parser.close()

@@ -1,5 +1,4 @@
-"""Nothing serious stands in the way of people who use a keyboard or a screen reader, or who need contrast: our own
-pages, in light and dark, as axe-core judges them."""
+"""The pages have no serious accessibility problems, in light and dark, according to axe-core."""
 
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ def test_a_session_that_is_being_opened(axe: Axe, page: Page, tmp_path: Path) ->
             assert axe.grave_findings(page) == []
         finally:
             slow.go_on.set()
-            page.open("about:blank")  # else the server waits for what the page asks
+            page.open("about:blank")  # otherwise the server waits for the requests of the page
 
 
 def test_signing_in(axe: Axe, page: Page, tmp_path: Path) -> None:

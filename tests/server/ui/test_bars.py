@@ -1,4 +1,4 @@
-"""The bar above the Ray Dashboard: put into Ray's own page before anything runs, and what `at=` does."""
+"""The bar above the Ray Dashboard, and the moment in its address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_the_bar_stands_in_rays_page_before_anything_of_it_runs(server: Served) -> None:
+def test_the_bar_comes_before_everything_of_the_dashboard(server: Served) -> None:
     page = parsed(server.get(f"{S}/", BROWSER).body)
     scripts = [script.attributes["src"] for script in page.all("script")]
     assert re.match(r"/_pages/hbar\.[0-9a-f]+\.js", scripts[0])
@@ -51,7 +51,7 @@ def test_the_bar_stands_in_rays_page_before_anything_of_it_runs(server: Served) 
         assert server.get(name).status == 200
 
 
-def test_the_bar_says_which_session_this_is_and_that_it_is_over(server: Served) -> None:
+def test_the_bar_shows_the_session_and_its_state(server: Served) -> None:
     bar = parsed(server.get(f"{S}/", BROWSER).body).one("header", "hbar")
     assert "demo" in bar.text
     assert "History, ended" in bar.text
@@ -60,7 +60,7 @@ def test_the_bar_says_which_session_this_is_and_that_it_is_over(server: Served) 
     assert f"{S}/_session" in links
 
 
-def test_a_session_that_goes_on_is_not_called_history(tmp_path: Path) -> None:
+def test_the_bar_of_a_live_session_says_so(tmp_path: Path) -> None:
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     with served(store, tmp_path / "cache") as server:
@@ -72,7 +72,7 @@ def test_a_session_that_goes_on_is_not_called_history(tmp_path: Path) -> None:
     assert b'data-now=""' in body, "its clock is the real one"
 
 
-def test_the_slider_stands_at_the_moment_of_the_address(server: Served) -> None:
+def test_the_slider_is_at_the_moment_of_the_address(server: Served) -> None:
     page = parsed(server.get(f"{S}/?at={MIDDLE}", BROWSER).body)
     bar = page.one("header", "hbar")
     slider = bar.one("input")
@@ -83,7 +83,7 @@ def test_the_slider_stands_at_the_moment_of_the_address(server: Served) -> None:
     assert parsed(server.get(f"{S}/", BROWSER).body).one("output").text == "End"
 
 
-def test_a_moment_that_is_none_is_refused(server: Served) -> None:
+def test_an_invalid_moment_is_refused(server: Served) -> None:
     answer = server.get(f"{S}/?at=yesterday")
     assert answer.status == 400
     assert "2026-01-31T12:00:00Z" in answer.json["msg"]
@@ -110,7 +110,7 @@ def test_the_bar_goes_where_the_body_begins(page: str, expected: str) -> None:
     assert with_bar(page, "HEAD", "BAR") == expected
 
 
-def test_answers_are_of_the_moment_that_is_asked_for(server: Served) -> None:
+def test_answers_are_of_the_requested_moment(server: Served) -> None:
     def statuses(query: str) -> dict[str, str]:
         return {job["submission_id"]: job["status"] for job in server.get(f"{S}/api/jobs/{query}").json}
 
@@ -119,7 +119,7 @@ def test_answers_are_of_the_moment_that_is_asked_for(server: Served) -> None:
     assert statuses("")["fx-train"] == "SUCCEEDED"
 
 
-def test_a_polled_answer_is_found_whatever_the_moment(tmp_path: Path) -> None:
+def test_a_polled_snapshot_is_found_at_any_moment(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5), endpoints={"restful__api__custom__thing?x=1": {"fine": 1}})
     with served(store, tmp_path / "cache") as server:
         for query in ("?x=1", f"?x=1&at={MIDDLE}", f"?at={MIDDLE}&x=1"):

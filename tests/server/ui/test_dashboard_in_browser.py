@@ -38,14 +38,14 @@ SIDE_NODE = "e1b0ecf032fb73ce8aaf62b706baec4939d7c4222fc1abf012d26a71"
 
 @dataclass
 class Walk:
-    """A tab in the dashboard of one session."""
+    """A tab in the dashboard of a session."""
 
     page: Page
     server: Served
     session: str
 
     def ask(self, path: str) -> Any:
-        """What the API says."""
+        """An answer of the API."""
         answer = self.server.get(f"{self.session}/{path}")
         assert answer.status == 200, answer.body
         return answer.json
@@ -55,14 +55,14 @@ class Walk:
         return rows
 
     def log(self, query: str) -> str:
-        """A log; one that has something in it."""
+        """A log that is not empty."""
         answer = self.server.get(f"{self.session}/api/v0/logs/file?{query}")
         assert answer.status == 200
         assert answer.body
         return answer.body.decode()
 
     def to(self, place: str, *texts: str) -> None:
-        """Go to a page, until it shows all of this."""
+        """Open a page and wait for all of these texts."""
         self.page.value(f"location.hash = {json.dumps('#' + place)}")
         self.until(*texts)
 
@@ -75,7 +75,7 @@ class Walk:
                 raise AssertionError(f"{shown!r} is not in {self.page.value(TEXT)!r}") from None
 
     def click(self, selector: str, text: str) -> None:
-        """What has exactly this text; once it is there."""
+        """The element with exactly this text, once it exists."""
         found = (
             f"[...document.querySelectorAll({json.dumps(selector)})]"
             f".find(one => one.textContent.trim() === {json.dumps(text)})"
@@ -84,7 +84,7 @@ class Walk:
         self.page.value(f"{found}.click()")
 
     def until_rows(self, number: int) -> list[list[str]]:
-        """The rows of the only table, once there are so many."""
+        """The rows of the only table, once it has this many."""
         self.page.wait(f"{ROWS}.length === {number}")
         rows: list[list[str]] = self.page.value(ROWS)
         return rows
@@ -115,7 +115,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, chromium: Chromium) -> Itera
 
 @pytest.fixture
 def walk(whole: Walk) -> Iterator[Walk]:
-    """The walk, and that nothing went wrong on the page that was visited."""
+    """The walk; the visited page must have no errors."""
     yield whole
     bar = "document.querySelector('.hbar')"
     assert whole.page.value(f"{bar}.checkVisibility() && {bar}.getBoundingClientRect().top") == 0
@@ -137,7 +137,7 @@ def test_overview(walk: Walk) -> None:
         "[...document.querySelectorAll('.MuiPagination-root')].map(one => one.innerText.trim().split(/\\s+/).at(-1))"
     )
     assert set(walk.page.value(pages)) == {str(-(-len(events) // 10))}
-    assert walk.page.value("document.querySelectorAll('[data-hb-not-kept]').length") == 2, "instead of charts"
+    assert walk.page.value("document.querySelectorAll('[data-hb-no-metrics]').length") == 2, "instead of charts"
 
 
 def test_jobs(walk: Walk) -> None:
@@ -160,8 +160,8 @@ def test_a_job_with_its_progress_its_lineage_and_its_log(walk: Walk) -> None:
     lineage = summary["node_id_to_summary"]["cluster"]["summary"]
     walk.page.click("[data-testid=progress-bar-segment]")
     shown = Counter((row[0].partition("(")[0].strip(), row[1]) for row in walk.until_rows(len(lineage)))
-    told = [(group["name"].partition("(")[0], Counter(group["state_counts"])) for group in lineage]
-    assert shown == Counter((name, f"{states['FINISHED']} / {states.total()}") for name, states in told)
+    expected = [(group["name"].partition("(")[0], Counter(group["state_counts"])) for group in lineage]
+    assert shown == Counter((name, f"{states['FINISHED']} / {states.total()}") for name, states in expected)
     parent = next(number for number, group in enumerate(lineage) if group["type"] != "GROUP" and group["children"])
     walk.page.value(f"document.querySelectorAll('tbody tr')[{parent}].cells[0].click()")
     walk.until_rows(len(lineage) + len(lineage[parent]["children"]))
@@ -208,10 +208,10 @@ def test_serve(walk: Walk) -> None:
     (name, application), *_ = walk.ask("api/serve/applications/")["applications"].items()
     walk.to("/serve", f"Application status {application['status']} x 1", f"{name} {application['status']}")
     deployments = application["deployments"]
-    walk.until(*(f"{told['name']} {told['status']}" for told in deployments.values()), "Controller starting")
+    walk.until(*(f"{each['name']} {each['status']}" for each in deployments.values()), "Controller starting")
     walk.to(f"/serve/applications/{name}", f"Deployments {len(deployments)}", application["route_prefix"])
-    (deployment, told), *_ = deployments.items()
-    (replica, *_) = told["replicas"]
+    (deployment, details), *_ = deployments.items()
+    (replica, *_) = details["replicas"]
     walk.to(f"/serve/applications/{name}/{deployment}", f"{replica['replica_id']} {replica['state']}")
     walk.until("Finished initializing replica")
     walk.to("/serve/system", "Serve Controller", walk.ask("api/serve/applications/")["controller_info"]["actor_id"])
@@ -221,8 +221,10 @@ def test_cluster(walk: Walk) -> None:
     nodes = walk.ask("nodes?view=summary")["data"]["summary"]
     walk.to("/cluster", *by_state([node["raylet"] for node in nodes]))
     shown = [(row[1], row[2], row[4], row[7]) for row in walk.until_rows(len(nodes))]
-    told = [(node["hostname"], node["raylet"]["state"], node["raylet"]["nodeId"], f"{node['cpu']}%") for node in nodes]
-    assert shown == told
+    expected = [
+        (node["hostname"], node["raylet"]["state"], node["raylet"]["nodeId"], f"{node['cpu']}%") for node in nodes
+    ]
+    assert shown == expected
     walk.page.value(
         "[...document.querySelectorAll('tbody tr svg')].slice(0, 2).forEach(one => one.parentElement.click())"
     )
@@ -279,10 +281,10 @@ def test_logs_from_the_nodes_to_the_text_of_a_file(walk: Walk) -> None:
     nodes = walk.ask("nodes?view=summary")["data"]["summary"]
     walk.to("/logs", *(f"Node ID: {node['raylet']['nodeId']} (IP: {node['ip']})" for node in nodes))
     walk.page.click(f"a[href*='{SIDE_NODE}']")
-    kept = walk.ask(f"api/v0/logs?node_id={SIDE_NODE}")["data"]["result"]
+    logs = walk.ask(f"api/v0/logs?node_id={SIDE_NODE}")["data"]["result"]
     walk.until("raylet.out")
     files = "[...document.querySelectorAll('li > a:first-child')].map(a => a.innerText)"
-    assert walk.page.value(files) == sorted(name for some in kept.values() for name in some)
+    assert walk.page.value(files) == sorted(name for some in logs.values() for name in some)
     walk.click("li > a", "serve/")
     walk.until("replica_")
     below = walk.ask(f"api/v0/logs?node_id={SIDE_NODE}&glob=serve/*")["data"]["result"]
@@ -307,9 +309,9 @@ def test_the_logs_of_a_node_that_died_before_the_end_can_be_found(chromium: Chro
     session = f"/s/default/told/{SESSION}"
     with served(store, tmp_path / "cache") as server, chromium.page() as page:
         walk = Walk(page, server, session)
-        states = {told["raylet"]["nodeId"]: told["raylet"]["state"] for told in nodes_of(walk, "summary")}
+        states = {node["raylet"]["nodeId"]: node["raylet"]["state"] for node in nodes_of(walk, "summary")}
         assert states == {NODE: "ALIVE", OTHER_NODE: "DEAD"}, "as they are"
-        assert {told["ip"] for told in nodes_of(walk, "logs")} == {"192.0.2.2", "192.0.2.9, DEAD"}
+        assert {node["ip"] for node in nodes_of(walk, "logs")} == {"192.0.2.2", "192.0.2.9, DEAD"}
         page.open(f"{server.url}{session}/#/logs")
         walk.until(f"Node ID: {OTHER_NODE} (IP: 192.0.2.9, DEAD)")
         page.click(f"a[href*='{OTHER_NODE}']")

@@ -1,4 +1,4 @@
-"""While a session is being opened: browsers are told how far it is, programs wait, and both get what they asked for."""
+"""While a session is being opened, browsers get a progress page and programs wait; both get their answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def until_open(server: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "_session"])
-def test_a_browser_is_told_to_wait_and_then_gets_what_it_asked_for(server: Served, slow: Slow, path: str) -> None:
+def test_a_browser_gets_a_progress_page_and_then_the_requested_one(server: Served, slow: Slow, path: str) -> None:
     first = server.get(f"{S}/{path}", BROWSER)
     page = parsed(first.body)
     assert first.status == 200
@@ -55,11 +55,11 @@ def test_a_browser_is_told_to_wait_and_then_gets_what_it_asked_for(server: Serve
     assert "Opening told" not in server.get(f"{S}/{path}", BROWSER).body.decode()
 
 
-def test_the_page_shows_how_far_it_is(server: Served) -> None:
+def test_the_page_shows_the_progress(server: Served) -> None:
     until(lambda: server.get(f"{S}/_status").json["stage"] == "reading events")
     page = parsed(server.get(f"{S}/", BROWSER).body)
-    told = {part.one("dt").text: part.one("dd").text for part in page.one("dl", "trio").all("div")}
-    assert told["Files"] == "0 of 1"
+    facts = {part.one("dt").text: part.one("dd").text for part in page.one("dl", "trio").all("div")}
+    assert facts["Files"] == "0 of 1"
     assert page.one("li", "now").attributes["data-stage"] == "reading events"
 
 
@@ -85,7 +85,7 @@ def test_a_script_of_a_page_waits_too(server: Served, slow: Slow) -> None:
         assert b"hbar" in waiting.result().body
 
 
-def test_a_ray_between_is_answered_before_it_loses_patience_and_shows_its_own_cluster(
+def test_a_proxying_ray_is_answered_before_its_timeout(
     server: Served, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handling, "PATIENCE", 0.2)
@@ -97,11 +97,11 @@ def test_a_ray_between_is_answered_before_it_loses_patience_and_shows_its_own_cl
     assert server.get(f"{S}/api/v0/tasks").status == 200
 
 
-def test_who_leaves_is_told_no_more(server: Served) -> None:
+def test_events_end_when_the_client_disconnects(server: Served) -> None:
     def running() -> int:
-        told = re.search(rb"^ray_history_requests_running (\d+)$", server.get("/metrics").body, re.MULTILINE)
-        assert told is not None
-        return int(told[1]) - 1  # but for the one that asks
+        found = re.search(rb"^ray_history_requests_running (\d+)$", server.get("/metrics").body, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) - 1  # without this request
 
     listening = urllib.request.Request(f"{server.url}{S}/_status", headers={"Accept": "text/event-stream"})
     with urllib.request.urlopen(listening) as events:
@@ -110,18 +110,18 @@ def test_who_leaves_is_told_no_more(server: Served) -> None:
     until(lambda: running() == 0)
 
 
-def test_an_opening_that_fails_is_told_with_its_reason(server: Served, slow: Slow) -> None:
+def test_a_failed_opening_is_reported_with_its_reason(server: Served, slow: Slow) -> None:
     slow.broken = True
     assert parsed(server.get(f"{S}/", BROWSER).body).one("h1").text == "Opening told"
     slow.go_on.set()
-    told = server.get(f"{S}/_status", {"Accept": "text/event-stream"}).body.decode()  # what the page listens to
-    last = json.loads(told.strip().split("\n\n")[-1].removeprefix("data: "))
+    events = server.get(f"{S}/_status", {"Accept": "text/event-stream"}).body.decode()
+    last = json.loads(events.strip().split("\n\n")[-1].removeprefix("data: "))
     assert (last["ready"], last["stage"]) == (False, "failed")
     assert "the bucket is gone" in last["reason"]
     answer = server.get(f"{S}/api/version", {"Accept": "application/json"})
     assert answer.status == 503
     assert "the bucket is gone" in answer.json["msg"]
-    # A failure that takes longer than a browser is kept waiting shows the page once more.
+    # A failure that takes longer than the browser waits shows the page once more.
     until(lambda: server.get(f"{S}/", BROWSER).status == 503, "there is no page to wait on where it fails at once")
     page = server.get(f"{S}/", BROWSER)
     assert b"the bucket is gone" in page.body
@@ -134,7 +134,7 @@ def test_stages_follow_each_other() -> None:
     assert [key for key, _, _ in stages("fetching the index")] == ["listing", "fetching the index"]
 
 
-def test_the_share_grows_with_the_bytes() -> None:
+def test_progress_grows_with_the_bytes() -> None:
     shares = [percent(Progress("reading events", bytes=read, bytes_total=100)) for read in (0, 50, 100)]
     shares += [percent(Progress(stage)) for stage in ("making tables", "ready")]
     assert shares == sorted(shares)

@@ -1,4 +1,4 @@
-"""What all of our pages have in common: addresses, themes, the policy, and how errors are told."""
+"""What all pages have in common: addresses, themes, the policy and error pages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def referred(page: Element) -> list[str]:
     ]
 
 
-def test_a_person_gets_a_page_about_the_error_and_a_program_gets_json(server: Served, base: str) -> None:
+def test_browsers_get_an_error_page_and_programs_get_json(server: Served, base: str) -> None:
     page = parsed(server.get(base + NOWHERE, BROWSER).body)
     assert page.one("p", "errno").text == "404 Not Found"
     assert page.one("h1").text == "No such session"
@@ -60,26 +60,26 @@ def test_a_person_gets_a_page_about_the_error_and_a_program_gets_json(server: Se
         assert answer.json["result"] is False
 
 
-def test_the_page_tells_under_which_number_the_server_s_log_has_the_request(server: Served, base: str) -> None:
+def test_an_error_page_shows_the_request_id_of_the_log(server: Served, base: str) -> None:
     answer = server.get(base + NOWHERE, BROWSER)
-    told = parsed(answer.body).one("div", "code").one("code").text
-    assert told.startswith(f"404 GET {base}{NOWHERE} ")
-    assert told.endswith(f"req {answer.headers['x-request-id']}")
+    detail = parsed(answer.body).one("div", "code").one("code").text
+    assert detail.startswith(f"404 GET {base}{NOWHERE} ")
+    assert detail.endswith(f"req {answer.headers['x-request-id']}")
 
 
-def test_what_is_missing_in_a_session_that_exists_is_not_told_as_a_missing_session(server: Served, base: str) -> None:
+def test_a_missing_file_of_a_session_is_not_a_missing_session(server: Served, base: str) -> None:
     page = parsed(server.get(f"{base}/s/team/nightly-x7/latest/no-such-file.html", BROWSER).body)
     assert page.one("h1").text == "Page not found"
 
 
-def test_the_page_about_a_wrong_name_guesses_the_right_one(server: Served, base: str) -> None:
+def test_an_unknown_cluster_gets_a_suggestion(server: Served, base: str) -> None:
     page = parsed(server.get(base + NOWHERE, BROWSER).body)
     guess = page.one("ol").one("a")
     assert guess.text == "team/nightly-x7"
     assert guess.attributes["href"].startswith(f"{base}/s/team/nightly-x7/session_")
 
 
-def test_what_was_asked_for_is_shown_as_text_never_as_markup(server: Served, base: str) -> None:
+def test_names_in_the_address_are_escaped(server: Served, base: str) -> None:
     name = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%27"
     answer = server.get(f"{base}/s/{name}/x/latest/", BROWSER)
     page = parsed(answer.body)
@@ -87,7 +87,7 @@ def test_what_was_asked_for_is_shown_as_text_never_as_markup(server: Served, bas
     assert len(page.all("script")) == 1
 
 
-def test_files_are_addressed_by_their_content_and_kept_for_good(server: Served, base: str) -> None:
+def test_static_files_are_addressed_by_their_content(server: Served, base: str) -> None:
     addresses = referred(parsed(server.get(base + NOWHERE, BROWSER).body))
     assert len(addresses) == 3
     for address in addresses:
@@ -98,7 +98,7 @@ def test_files_are_addressed_by_their_content_and_kept_for_good(server: Served, 
     assert server.get(f"{base}/_pages/style.css").status == 404
 
 
-def test_pages_may_load_nothing_from_elsewhere_and_run_nothing_inline(server: Served, base: str) -> None:
+def test_pages_have_a_strict_policy_and_nothing_inline(server: Served, base: str) -> None:
     answer = server.get(base + NOWHERE, BROWSER)
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'")
@@ -118,7 +118,7 @@ def test_pages_may_load_nothing_from_elsewhere_and_run_nothing_inline(server: Se
         ("?theme=%22x", "theme=nonsense", None),
     ],
 )
-def test_the_theme_is_the_cookies_unless_the_address_says_otherwise(
+def test_the_theme_comes_from_the_address_or_the_cookie(
     server: Served, base: str, query: str, cookie: str, expected: str | None
 ) -> None:
     page = parsed(server.get(base + NOWHERE + query, {**BROWSER, "Cookie": cookie}).body)

@@ -1,4 +1,4 @@
-"""Running clusters on our pages: their rows on the home page, and the bars above what `live` shows."""
+"""Running clusters: their rows on the home page, and the bars above their dashboards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def eventually(page: Callable[[], Element], condition: Callable[[Element], Any])
 
 
 def shown(page: Element) -> list[tuple[str, str, str]]:
-    """State, name and where `Open` leads of every row; nothing on an empty list."""
+    """State, name and dashboard link of every row."""
     return [
         (
             row.one("span", "dot").attributes["aria-label"],
@@ -62,7 +62,7 @@ def shown(page: Element) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Place]:
-    """Nothing is stored."""
+    """A server with an empty archive."""
     with place(opened(tmp_path), tmp_path) as found:
         yield found
 
@@ -70,7 +70,7 @@ def here(tmp_path: Path) -> Iterator[Place]:
 # On the home page.
 
 
-def test_a_running_cluster_of_which_nothing_is_stored_is_a_row_of_its_own(here: Place) -> None:
+def test_a_running_cluster_without_stored_data_has_a_row(here: Place) -> None:
     here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
     page = eventually(lambda: home(here.server), shown)
     assert shown(page) == [("live", "demo", f"{LIVE}/")]
@@ -90,7 +90,9 @@ def test_a_running_cluster_of_which_nothing_is_stored_is_a_row_of_its_own(here: 
     ] * 4
 
 
-def test_once_its_session_is_stored_that_is_the_only_row_of_it_and_opens_what_runs(here: Place, tmp_path: Path) -> None:
+def test_a_stored_session_of_a_running_cluster_has_one_row_that_opens_the_live_dashboard(
+    here: Place, tmp_path: Path
+) -> None:
     here.head.session = STORED
     here.kube.put("RayCluster", ray_cluster("default", "demo"))
     eventually(lambda: home(here.server), shown)
@@ -104,7 +106,7 @@ def test_once_its_session_is_stored_that_is_the_only_row_of_it_and_opens_what_ru
     assert row.one("td", "c-name").one("a").attributes["href"] == f"/s/default/demo/{STORED}/_session"
 
 
-def test_older_sessions_of_a_running_cluster_stand_beneath_it(here: Place, tmp_path: Path) -> None:
+def test_older_sessions_of_a_running_cluster_come_after_it(here: Place, tmp_path: Path) -> None:
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
     thing = ray_cluster("default", "demo")
     thing["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -113,7 +115,7 @@ def test_older_sessions_of_a_running_cluster_stand_beneath_it(here: Place, tmp_p
     assert [link for _, _, link in shown(page)] == [f"{LIVE}/", f"/s/default/demo/{STORED}/"]
 
 
-def test_where_no_head_tells_its_session_what_began_since_is_taken_for_it(tmp_path: Path) -> None:
+def test_without_a_reported_session_the_newest_one_is_taken_for_it(tmp_path: Path) -> None:
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
     with place(opened(tmp_path), tmp_path, heads=False) as here:
         here.kube.put("RayCluster", ray_cluster("default", "fresh"))
@@ -122,24 +124,24 @@ def test_where_no_head_tells_its_session_what_began_since_is_taken_for_it(tmp_pa
         assert sorted(link for _, _, link in shown(page)) == [f"/s/default/demo/{STORED}/", "/s/default/fresh/live/"]
 
 
-def test_paging_goes_through_running_and_stored_ones_without_loss(tmp_path: Path) -> None:
+def test_paging_covers_running_and_stored_sessions(tmp_path: Path) -> None:
     made = write_fleet(opened(tmp_path), 60, time.time())
     with place(opened(tmp_path), tmp_path, heads=False) as here:
         for number in range(55):
             here.kube.put("RayCluster", ray_cluster("default", f"runs-{number:02d}"))
         eventually(lambda: home(here.server), lambda page: f"{55 + len(made)} session" in page.one("p", "dim").text)
         for sort in ("started", "-started", "cluster", "-cluster", "duration", "failed"):
-            seen: list[str] = []
+            listed: list[str] = []
             query = f"?sort={sort}"
             while query:
                 page = home(here.server, query)
-                seen += names(page)
+                listed += names(page)
                 following = page.all("a", where=lambda e: e.attributes.get("rel") == "next")
                 query = following[0].attributes["href"] if following else ""
-            assert len(seen) == len(set(seen)) == 55 + len(made), sort
+            assert len(listed) == len(set(listed)) == 55 + len(made), sort
 
 
-def test_without_permission_the_home_page_says_what_is_missing(here: Place) -> None:
+def test_missing_permissions_are_shown_on_the_home_page(here: Place) -> None:
     until(lambda: here.kube.watching == 1)
     assert "Some running clusters" not in home(here.server).text
     here.kube.rules.clear()
@@ -148,13 +150,13 @@ def test_without_permission_the_home_page_says_what_is_missing(here: Place) -> N
     assert page.one("section", "note").one("h2").text == "Some running clusters are not shown"
 
 
-def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> None:
+def test_running_clusters_that_the_viewer_may_not_see_are_hidden(tmp_path: Path) -> None:
     rules = [
         {"token": "ann-token-0123456789", "name": "ann", "namespaces": ["default"]},
         {"token": "bob-token-0123456789", "name": "bob", "namespaces": ["team"]},
     ]
     (tmp_path / "tokens.json").write_text(json.dumps(rules))
-    mode = make_backend(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("not to be asked"))
+    mode = make_backend(AuthSettings("token", str(tmp_path / "tokens.json")), lambda: pytest.fail("unexpected request"))
     with place(opened(tmp_path), tmp_path, choices={"auth": mode}) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.kube.put("RayCluster", ray_cluster("team", "secret", owner=("RayJob", "hidden")))
@@ -177,9 +179,7 @@ def test_running_clusters_that_one_may_not_see_are_absent(tmp_path: Path) -> Non
 # Above the dashboard.
 
 
-def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_part_is(
-    here: Place, tmp_path: Path
-) -> None:
+def test_the_live_bar_links_to_the_stored_part(here: Place, tmp_path: Path) -> None:
     here.head.session = STORED
     here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "nightly")))
     here.until_known()
@@ -209,8 +209,8 @@ def test_the_bar_of_a_running_cluster_says_that_it_is_live_and_where_its_stored_
     assert here.server.get(scripts[0]).status == 200
 
 
-def test_an_owner_that_no_name_of_kubernetes_can_be_harms_nobody(here: Place) -> None:
-    """Whoever may make a RayCluster writes what they like into its references."""
+def test_an_invalid_owner_name_is_escaped(here: Place) -> None:
+    # Users who may create a RayCluster control its owner references.
     here.kube.put("RayCluster", ray_cluster("default", "demo", owner=("RayJob", "<script>/../x</script>")))
     here.until_known()
     assert b"/../x" not in here.server.get(f"{LIVE}/", BROWSER).body
@@ -218,7 +218,7 @@ def test_an_owner_that_no_name_of_kubernetes_can_be_harms_nobody(here: Place) ->
     assert cell(row, "c-name") == "demo default RayCluster"
 
 
-def test_the_version_that_a_head_tells_is_text(here: Place) -> None:
+def test_the_version_that_a_head_reports_is_escaped(here: Place) -> None:
     here.head.ray_version = "<script>x</script>"
     here.kube.put("RayCluster", ray_cluster("default", "demo"))
     here.until_known()
@@ -227,7 +227,7 @@ def test_the_version_that_a_head_tells_is_text(here: Place) -> None:
     assert "Ray <script>x</script>" in parsed(body).one("header", "hb-live").text
 
 
-def test_what_is_shown_from_the_archive_instead_says_why_beneath_the_history_bar(
+def test_the_fallback_to_the_archive_shows_the_reason_below_the_bar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)

@@ -1,4 +1,4 @@
-"""Sessions written down in a test: events as Ray sends them, logs, polled answers and ledgers, in an archive."""
+"""Sessions that tests write into an archive: events as Ray sends them, logs, polled snapshots and ledgers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_session(
     endpoints: Mapping[str, object] | None = None,
     ledgers: Mapping[str, object] | None = None,
 ) -> Store:
-    """An archive below `folder` with one more session in it, over for long."""
+    """Write a session that ended long ago to the archive below `folder`."""
     store = open_store(DirectorySettings(folder / "archive"))
     owner = Cluster("default", cluster)
     prefix = layout.session_prefix("", owner, SESSION)
@@ -49,7 +49,7 @@ def write_session(
 
 
 def end_long_ago(folder: Path) -> None:
-    """A session whose files are old counts as over."""
+    """Make all files old, so that their sessions count as ended."""
     for path in folder.rglob("*"):
         os.utime(path, (LONG_AGO, LONG_AGO))
 
@@ -85,7 +85,7 @@ def failed(
 
 
 def raised(name: str, error: str = "ValueError: x") -> str:
-    """A trace as a worker prints it."""
+    """A traceback as a worker prints it."""
     return (
         f'ray::{name}() (pid=7, ip=192.0.2.2)\n  File "/app/job.py", line 3, in {name}\n    raise it\n'
         f"    ^^^^^^^^\n{error}"
@@ -93,7 +93,7 @@ def raised(name: str, error: str = "ValueError: x") -> str:
 
 
 def of_input(name: str, cause: str) -> str:
-    """The trace of a task whose input failed, as Ray 2.60 prints it."""
+    """The traceback of a task whose input failed, as Ray 2.60 prints it."""
     return (
         f"\x1b[36mray::{name}()\x1b[39m (pid=8, ip=192.0.2.2)\n"
         "  At least one of the input arguments for this task could not be computed:\n"
@@ -102,7 +102,7 @@ def of_input(name: str, cause: str) -> str:
 
 
 def waited(name: str, cause: str) -> str:
-    """The trace of a task that got the error of another one out of `ray.get`."""
+    """The traceback of a task whose `ray.get` raised the error of another task."""
     return (
         f'ray::{name}() (pid=9, ip=192.0.2.2)\n  File "/app/job.py", line 8, in {name}\n    ray.get(ref)\n'
         f"    ^^^^^^^^^^^^\nray.exceptions.RayTaskError(ValueError): {cause}"
@@ -110,7 +110,7 @@ def waited(name: str, cause: str) -> str:
 
 
 class Slow:
-    """A store, stand-in for one that is slow, then perhaps broken: event files come when it is told to go on."""
+    """A stand-in for a slow store: it returns event files once `go_on` is set, or fails if it is `broken`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Two thousand sessions: all of them are found, page by page and by searching."""
+"""Two thousand sessions are all found, by paging and by searching."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def test_a_fleet_of_two_thousand_sessions(tmp_path: Path) -> None:
         page = home(server)
         assert page.one("p", "dim").text.startswith(f"{SESSIONS:,} sessions, 4 live")
         assert len(rows(page)) == 50
-        seen: Counter[str] = Counter()
+        shown: Counter[str] = Counter()
         query = "?sort=duration"
         while query:
             page = home(server, query)
-            seen.update(names(page))
+            shown.update(names(page))
             query = next(
                 (a.attributes["href"] for a in page.all("a") if a.attributes.get("rel") == "next"),
                 "",
             )
-        assert seen == {one.cluster.name: 1 for one in made}
+        assert shown == {one.cluster.name: 1 for one in made}
         for one in made[:: SESSIONS // 10]:
             assert names(home(server, f"?q={one.submission_id}")) == [one.cluster.name]
         lost = {one.cluster.name for one in made if one.state == "lost"}

@@ -1,4 +1,4 @@
-"""The home page in a real browser: what scripts add to it."""
+"""The home page in a real browser, with and without scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 SESSIONS = 300
 KNOWN = "document.querySelector('[data-fleet]').dataset.again !== '1'"
 NAMES = "[...document.querySelectorAll('[data-rows] .name a')].map(a => a.textContent)"
-TOLD = "document.querySelector('[data-fleet]').dataset.told"
+ANNOUNCED = "document.querySelector('[data-fleet]').dataset.announce"
 
 
 @pytest.fixture(scope="module")
@@ -32,33 +32,31 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, li
 
 @pytest.fixture
 def page(chromium: Chromium, fleet: tuple[Served, list[Made]]) -> Iterator[Page]:
-    """A tab that stands on the home page; at the end nothing may have gone wrong in it."""
+    """A tab on the home page that must end without errors."""
     with chromium.page() as page:
         page.open(f"{fleet[0].url}/")
         page.wait(KNOWN)
         yield page
-        page.value("1")  # takes what the browser still had to say
+        page.value("1")  # receives the last messages of the browser
         assert page.complaints == []
 
 
-def test_the_list_follows_the_typing_and_the_back_button_leads_back(
-    page: Page, fleet: tuple[Served, list[Made]]
-) -> None:
+def test_the_list_updates_while_typing_and_the_back_button_works(page: Page, fleet: tuple[Served, list[Made]]) -> None:
     _, made = fleet
     page.type("/")
     page.wait("document.activeElement.id === 'q'")
     page.type(made[77].submission_id)
-    page.wait(f"{TOLD} === '1 of {SESSIONS} sessions'")
+    page.wait(f"{ANNOUNCED} === '1 of {SESSIONS} sessions'")
     assert page.value(NAMES) == [made[77].cluster.name]
     assert page.value("new URLSearchParams(location.search).get('q')") == made[77].submission_id
     assert page.value("document.activeElement.id") == "q"
     page.wait("document.querySelector('#live').textContent.startsWith('1 of')")
     page.value("history.back()")
-    page.wait(f"location.search === '' && {TOLD} === '{SESSIONS} of {SESSIONS} sessions'")
+    page.wait(f"location.search === '' && {ANNOUNCED} === '{SESSIONS} of {SESSIONS} sessions'")
     assert page.value("document.querySelector('#q').value") == ""
 
 
-def test_filters_sorting_and_paging_replace_the_list_only(page: Page, fleet: tuple[Served, list[Made]]) -> None:
+def test_filters_sorting_and_paging_replace_only_the_list(page: Page, fleet: tuple[Served, list[Made]]) -> None:
     _, made = fleet
     page.value("window.same = true")
     page.click("th.c-tasks a")
@@ -68,7 +66,7 @@ def test_filters_sorting_and_paging_replace_the_list_only(page: Page, fleet: tup
     page.click(".chips details.menu summary")
     page.click("input[name=namespace][value=data]")
     data = [one for one in made if one.cluster.namespace == "data"]
-    page.wait(f"{TOLD} === '{len(data)} of {SESSIONS} sessions'")
+    page.wait(f"{ANNOUNCED} === '{len(data)} of {SESSIONS} sessions'")
     assert page.value("location.search") == "?sort=failed&namespace=data"
     page.click("a[rel=next]")
     page.wait("new URLSearchParams(location.search).has('after')")
@@ -92,9 +90,7 @@ def session_link(one: Made) -> str:
     return f"/s/{one.cluster.namespace}/{one.cluster.name}/{one.session}/_session"
 
 
-def test_without_scripts_the_search_the_filters_and_the_pages_work(
-    chromium: Chromium, fleet: tuple[Served, list[Made]]
-) -> None:
+def test_search_filters_and_paging_work_without_scripts(chromium: Chromium, fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
     with chromium.page() as page:
         page.command("Emulation.setScriptExecutionDisabled", value=True)
@@ -112,19 +108,19 @@ def test_without_scripts_the_search_the_filters_and_the_pages_work(
         page.click("input[name=namespace][value=data]")
         page.click(".chips noscript button")
         data = [one for one in made if one.cluster.namespace == "data"]
-        page.wait(f"document.querySelector('[data-fleet]')?.dataset.told === '{len(data)} of {SESSIONS} sessions'")
+        page.wait(f"document.querySelector('[data-fleet]')?.dataset.announce === '{len(data)} of {SESSIONS} sessions'")
         page.click("#q")
         page.type(data[7].submission_id)
         page.press("Enter")
-        page.wait(f"document.querySelector('[data-fleet]')?.dataset.told === '1 of {SESSIONS} sessions'")
-        asked = "new URLSearchParams(location.search)"
-        assert page.value(f"[{asked}.get('q'), {asked}.get('namespace')]") == [data[7].submission_id, "data"]
+        page.wait(f"document.querySelector('[data-fleet]')?.dataset.announce === '1 of {SESSIONS} sessions'")
+        query = "new URLSearchParams(location.search)"
+        assert page.value(f"[{query}.get('q'), {query}.get('namespace')]") == [data[7].submission_id, "data"]
         page.click("[data-rows] .name a")
         page.wait(f"location.pathname === '{session_link(data[7])}'")
         assert page.complaints == []
 
 
-def test_dragging_over_the_picture_picks_a_range(page: Page) -> None:
+def test_dragging_over_the_chart_selects_a_time_range(page: Page) -> None:
     x, y, width = page.value(
         "(() => { const r = document.querySelector('[data-brush]').getBoundingClientRect();"
         "return [r.x, r.y + 20, r.width]; })()"
@@ -136,7 +132,7 @@ def test_dragging_over_the_picture_picks_a_range(page: Page) -> None:
     assert 0 < int(shown.split(" of ")[1]) < SESSIONS
 
 
-def test_the_theme_is_kept_and_the_next_page_comes_in_it(page: Page, fleet: tuple[Served, list[Made]]) -> None:
+def test_the_theme_applies_to_the_next_page(page: Page, fleet: tuple[Served, list[Made]]) -> None:
     page.click("[data-theme-toggle]")
     page.click("[data-theme-toggle]")
     assert page.value("document.documentElement.dataset.theme") == "dark"

@@ -1,4 +1,4 @@
-"""The home page, as a browser gets it from the real server."""
+"""The home page, as the server sends it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(folder: Path) -> Store:
 
 
 def home(server: Served, query: str = "", path: str = HOME, **headers: str) -> Element:
-    """The page, once all is read that there is to know."""
+    """The page, once every summary and ledger is read."""
 
     def complete() -> Element | None:
         answer = server.get(path + query, headers)
@@ -64,7 +64,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, li
         yield running, made
 
 
-def test_a_row_tells_what_the_summary_and_the_ledgers_say(fleet: tuple[Served, list[Made]]) -> None:
+def test_a_row_shows_the_summary_and_the_ledgers(fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
     one = next(one for one in made if one.failed and one.state == "ended")
     (row,) = rows(home(server, f"?q={one.submission_id}"))
@@ -78,7 +78,7 @@ def test_a_row_tells_what_the_summary_and_the_ledgers_say(fleet: tuple[Served, l
     assert row.one("time").attributes["datetime"].startswith(one.session[8:18])
 
 
-def test_live_sessions_stand_first_under_their_own_heading_and_ended_ones_under_their_day(
+def test_live_sessions_come_first_and_ended_ones_below_their_day(
     fleet: tuple[Served, list[Made]],
 ) -> None:
     server, made = fleet
@@ -91,7 +91,7 @@ def test_live_sessions_stand_first_under_their_own_heading_and_ended_ones_under_
     assert "Running" in cell(rows(page)[0], "c-jobs")
 
 
-def test_what_ran_when_a_cluster_vanished_is_not_shown_as_running(fleet: tuple[Served, list[Made]]) -> None:
+def test_jobs_of_a_lost_session_are_not_shown_as_running(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     for row in rows(home(server, "?state=lost")):
         assert "Unknown" in cell(row, "c-jobs")
@@ -99,7 +99,7 @@ def test_what_ran_when_a_cluster_vanished_is_not_shown_as_running(fleet: tuple[S
         assert "vanished" in cell(row, "c-full")
 
 
-def test_searches_find_every_kind_of_thing(fleet: tuple[Served, list[Made]]) -> None:
+def test_the_search_covers_every_field(fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
     one = next(one for one in made if one.failed)
     for query, expected in (
@@ -120,7 +120,7 @@ def test_searches_find_every_kind_of_thing(fleet: tuple[Served, list[Made]]) -> 
         assert page.one("input", where=lambda e: e.attributes.get("id") == "q").attributes["value"] == query
 
 
-def test_a_match_in_an_error_is_shown_with_the_match_marked(fleet: tuple[Served, list[Made]]) -> None:
+def test_a_match_in_an_error_is_marked(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     for row in rows(home(server, "?q=refused")):
         assert row.one("mark").text == "refused"
@@ -132,8 +132,8 @@ def test_filters_are_links_and_fields_that_keep_the_rest_of_the_address(fleet: t
     state = page.one("nav", where=lambda e: e.attributes.get("aria-label") == "State")
     links = {link.text.split()[0]: link.attributes["href"] for link in state.all("a")}
     assert links["Ended"] == "?q=python&state=ended&sort=duration&namespace=data"
-    kept = {field.attributes["name"] for field in page.one("form", "search").all("input")}
-    assert kept == {"q", "sort", "namespace"}
+    fields = {field.attributes["name"] for field in page.one("form", "search").all("input")}
+    assert fields == {"q", "sort", "namespace"}
     chosen = page.one("form", "chips").all("input", where=lambda e: "checked" in e.attributes)
     assert [field.attributes["value"] for field in chosen] == ["data"]
     wanted = [one for one in made if one.cluster.namespace == "data"]
@@ -159,22 +159,22 @@ def test_counts_beside_the_filters_are_those_of_the_fleet(fleet: tuple[Served, l
 
 def test_paging_shows_every_session_once_and_leads_back(fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
-    seen: list[str] = []
+    shown: list[str] = []
     query = ""
     while True:
         page = home(server, query)
-        seen += names(page)
+        shown += names(page)
         following = page.all("a", where=lambda e: e.attributes.get("rel") == "next")
         if not following:
             break
         query = following[0].attributes["href"]
-    assert len(seen) == FLEET
-    assert set(seen) == {one.cluster.name for one in made}
+    assert len(shown) == FLEET
+    assert set(shown) == {one.cluster.name for one in made}
     back = page.one("a", where=lambda e: e.attributes.get("rel") == "prev").attributes["href"]
-    assert names(home(server, back)) == seen[50:100]
+    assert names(home(server, back)) == shown[50:100]
 
 
-def test_the_order_is_chosen_by_the_headings(fleet: tuple[Served, list[Made]]) -> None:
+def test_column_headings_sort_the_list(fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
     page = home(server)
     heading = page.one("th", "c-tasks").one("a")
@@ -189,7 +189,7 @@ def test_the_order_is_chosen_by_the_headings(fleet: tuple[Served, list[Made]]) -
     assert names(by_name) == sorted(one.cluster.name for one in made)[:50]
 
 
-def test_the_picture_counts_all_sessions_and_its_bars_lead_to_theirs(fleet: tuple[Served, list[Made]]) -> None:
+def test_the_chart_counts_all_sessions_and_links_to_them(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     page = home(server)
     bars = page.one("section", "strip").all("a")
@@ -200,7 +200,7 @@ def test_the_picture_counts_all_sessions_and_its_bars_lead_to_theirs(fleet: tupl
     assert all(bar.attributes["tabindex"] == "-1" for bar in bars)
 
 
-def test_nothing_found_says_what_to_leave_out(fleet: tuple[Served, list[Made]]) -> None:
+def test_without_matches_the_page_suggests_filters_to_remove(fleet: tuple[Served, list[Made]]) -> None:
     server, made = fleet
     page = home(server, "?namespace=ci&state=live&q=no-such-thing")
     assert page.all("table", "fleet") == []
@@ -211,7 +211,7 @@ def test_nothing_found_says_what_to_leave_out(fleet: tuple[Served, list[Made]]) 
     assert f"Without the state: {ci} sessions" in empty.text
 
 
-def test_the_page_can_be_used_without_seeing_it(fleet: tuple[Served, list[Made]]) -> None:
+def test_the_page_has_labels_for_screen_readers(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     page = home(server)
     assert page.one("html").attributes["lang"] == "en"
@@ -228,17 +228,17 @@ def test_the_page_can_be_used_without_seeing_it(fleet: tuple[Served, list[Made]]
         assert link.text or link.attributes.get("aria-label") or link.all("title")
 
 
-def test_a_wrong_address_is_told_as_a_page(fleet: tuple[Served, list[Made]]) -> None:
+def test_an_invalid_address_gets_an_error_page(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     answer = server.get(f"{HOME}?sort=color", {"Accept": "text/html"})
     assert answer.status == 400
     assert "expected one of started" in parsed(answer.body).one("p", "wrap-anywhere").text
 
 
-def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_path: Path) -> None:
+def test_pages_hide_clusters_that_the_viewer_may_not_see(tmp_path: Path) -> None:
     rules = [{"name": name, "token": f"the-long-token-of-{name}", "namespaces": [name]} for name in ("data", "ci")]
     (tmp_path / "rules.json").write_bytes(msgspec.json.encode(rules))
-    mode = make_backend(AuthSettings("token", str(tmp_path / "rules.json")), lambda: pytest.fail("not to be asked"))
+    mode = make_backend(AuthSettings("token", str(tmp_path / "rules.json")), lambda: pytest.fail("unexpected request"))
     as_data, as_ci = ({"Authorization": f"Bearer the-long-token-of-{name}"} for name in ("data", "ci"))
     made = write_fleet(opened(tmp_path), 20, time.time())
     data = [one for one in made if one.cluster.namespace == "data"]
@@ -253,14 +253,14 @@ def test_pages_show_nothing_of_clusters_that_do_not_exist_for_whoever_asks(tmp_p
         for who, guesses in ((as_ci, 1), (as_data, 0)):
             address = f"/s/ci/{hidden.cluster.name}x/latest/"
             answer = server.get(address, {"Accept": "text/html", **who})
-            told = parsed(answer.body).one("ol").all("a")
-            assert bool(told) == bool(guesses)
+            suggestions = parsed(answer.body).one("ol").all("a")
+            assert bool(suggestions) == bool(guesses)
 
 
 HOSTILE = 'python "a\'b" </code><script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe 🙂 ' + "x" * 3000
 
 
-def test_texts_from_ray_are_shown_as_text_whatever_they_hold(tmp_path: Path) -> None:
+def test_texts_from_ray_are_escaped(tmp_path: Path) -> None:
     store, now = opened(tmp_path), time.time()
     cluster = Cluster("ns", "c")
     one = Made(
@@ -282,7 +282,7 @@ def test_texts_from_ray_are_shown_as_text_whatever_they_hold(tmp_path: Path) -> 
         assert [e for e in page.all() if "style" in e.attributes or any(a.startswith("on") for a in e.attributes)] == []
 
 
-def test_nothing_recorded_yet_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_archive_shows_how_to_start(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.check(create=True)
     with served(store, tmp_path / "cache") as server:
@@ -292,7 +292,7 @@ def test_nothing_recorded_yet_says_how_to_begin(tmp_path: Path) -> None:
 
 
 class Breaking:
-    """A stand-in for a store that stops answering: the real one, until told to."""
+    """A stand-in for a store that stops responding once `is_broken` is set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -307,7 +307,7 @@ class Breaking:
         raise Unreachable(f"{self._store.url}: SlowDown <reduce your request rate>")
 
 
-def test_a_store_that_stops_answering_leaves_the_last_list_and_says_so(
+def test_an_unreachable_archive_leaves_the_last_list_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray_history.server.ui.home.session_list._FRESH", 0.0)
@@ -330,7 +330,7 @@ def test_a_store_that_stops_answering_leaves_the_last_list_and_says_so(
 
 @pytest.fixture(scope="module", params=["", "/ray/history"])
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    """Two real sessions, not indexed yet."""
+    """Two captured sessions that are not indexed yet."""
     folder = tmp_path_factory.mktemp("real")
     write_archive(opened(folder), Generation.C, Cluster("default", "demo"))
     write_archive(opened(folder), Generation.C, Cluster("team", "nightly-x7", "rayjob", "nightly"))
@@ -338,7 +338,7 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield running, request.param
 
 
-def test_a_session_appears_at_once_and_tells_all_when_it_was_indexed(real: tuple[Served, str]) -> None:
+def test_a_session_appears_at_once_and_is_complete_when_indexed(real: tuple[Served, str]) -> None:
     server, base = real
     path = base + HOME
     page = home(server, path=path, query="?q=nightly")
@@ -362,7 +362,7 @@ def test_a_session_appears_at_once_and_tells_all_when_it_was_indexed(real: tuple
     assert "+6 more, 1 failed" in cell(row, "c-jobs").replace(" ,", ",")
 
 
-def test_names_lead_to_the_page_of_the_session(real: tuple[Served, str]) -> None:
+def test_names_link_to_the_session_page(real: tuple[Served, str]) -> None:
     server, base = real
     link = rows(home(server, path=base + HOME))[0].one("td", "c-name").one("a").attributes["href"]
     assert link.startswith(f"{base}/s/")
@@ -381,7 +381,7 @@ def test_the_root_is_the_home_page_until_a_session_is_entered(real: tuple[Served
         assert parsed(server.get(f"{base}/", {"Cookie": gone}).body).one("h1").text == "Sessions"
 
 
-def test_the_page_runs_under_the_strict_policy_and_in_the_chosen_theme(real: tuple[Served, str]) -> None:
+def test_the_page_has_a_strict_policy_and_the_chosen_theme(real: tuple[Served, str]) -> None:
     server, base = real
     answer = server.get(base + HOME, {"Cookie": "theme=dark"})
     assert answer.headers["content-security-policy"].startswith(

@@ -1,4 +1,4 @@
-"""Everything as one zip: what is in it, what stays out where secrets are hidden, and that it costs little to make."""
+"""The download: what is in it, what redaction leaves out, and that it needs little memory."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def rows(archive: zipfile.ZipFile, table: str, folder: Path) -> list[dict[str, A
     return [msgspec.json.decode(text) for (text,) in found]
 
 
-def test_the_zip_holds_the_tables_that_the_api_lists(server: Served, tmp_path: Path) -> None:
+def test_the_zip_contains_the_tables_that_the_api_lists(server: Served, tmp_path: Path) -> None:
     archive = unzipped(server, f"{S}/_download")
     for table, key in (("tasks", "task_id"), ("actors", "actor_id"), ("nodes", "node_id"), ("workers", "worker_id")):
         listed = server.get(f"{S}/api/v0/{table}?limit=10000&raw=1&exclude_driver=false").rows
         assert sorted(row[key] for row in rows(archive, table, tmp_path)) == sorted(row[key] for row in listed)
 
 
-def test_the_zip_holds_every_log_as_the_log_api_serves_it(server: Served) -> None:
+def test_the_zip_contains_every_log_as_the_log_api_serves_it(server: Served) -> None:
     archive = unzipped(server, f"{S}/_download")
     logs = {name.removeprefix("logs/"): name for name in archive.namelist() if name.startswith("logs/")}
     assert len(logs) == len(captured().logs)
@@ -77,18 +77,18 @@ def test_the_zip_holds_every_log_as_the_log_api_serves_it(server: Served) -> Non
         assert archive.read(logs[f"{node}/{name}"]) == b"".join(without_secrets(name, iter([body])))
 
 
-def test_the_account_is_that_of_the_api(server: Served) -> None:
-    told = msgspec.json.decode(unzipped(server, f"{S}/_download").read("completeness.json"))
-    assert told == server.get(f"{S}/_completeness").json
+def test_completeness_is_that_of_the_api(server: Served) -> None:
+    report = msgspec.json.decode(unzipped(server, f"{S}/_download").read("completeness.json"))
+    assert report == server.get(f"{S}/_completeness").json
 
 
-def test_the_last_file_says_that_nothing_is_missing(server: Served) -> None:
+def test_the_last_file_confirms_completeness(server: Served) -> None:
     archive = unzipped(server, f"{S}/_download")
     assert archive.namelist()[-1] == "COMPLETE.txt"
     assert archive.read("COMPLETE.txt").startswith(b"Everything")
 
 
-def test_a_file_name_that_a_browser_keeps(server: Served) -> None:
+def test_the_download_has_a_file_name(server: Served) -> None:
     answer = server.get(f"{S}/_download", method="HEAD")
     assert answer.status == 200
     assert answer.body == b""
@@ -116,20 +116,20 @@ def everything(archive: zipfile.ZipFile, folder: Path) -> str:
     return "\n".join([*others, *(str(rows(archive, table, folder)) for table in tables)])
 
 
-def test_secrets_stay_out_and_the_readme_says_what_does(tmp_path: Path) -> None:
+def test_secrets_are_redacted_and_the_readme_lists_what_is_left_out(tmp_path: Path) -> None:
     with served(secretive(tmp_path), tmp_path / "cache") as server:
         archive = unzipped(server, f"/s/default/told/{SESSION}/_download")
     names = archive.namelist()
     assert not [name for name in names if name.startswith(("events/", "endpoints/"))]
     assert not {"tables/rare_events.parquet", "tables/documents.parquet"} & set(names)
     assert SECRET not in everything(archive, tmp_path)
-    (told,) = [row for row in rows(archive, "tasks", tmp_path) if row["task_id"] == task_id(1)]
-    assert told["runtime_env"] == '{"env_vars":{"TOKEN":"<redacted>"}}'
+    (task_row,) = [row for row in rows(archive, "tasks", tmp_path) if row["task_id"] == task_id(1)]
+    assert task_row["runtime_env"] == '{"env_vars":{"TOKEN":"<redacted>"}}'
     assert [row["entrypoint"] for row in rows(archive, "jobs", tmp_path)] == ["DB_PASSWORD=<redacted> python x.py"]
     assert b"Secrets are redacted on this server" in archive.read("README.txt")
 
 
-def test_a_server_that_shows_secrets_gives_events_and_answers_too(tmp_path: Path) -> None:
+def test_without_redaction_events_and_snapshots_are_included(tmp_path: Path) -> None:
     with served(secretive(tmp_path), tmp_path / "cache", AppConfig(redact=False)) as server:
         archive = unzipped(server, f"/s/default/told/{SESSION}/_download")
     names = archive.namelist()
@@ -140,7 +140,7 @@ def test_a_server_that_shows_secrets_gives_events_and_answers_too(tmp_path: Path
     assert b"This server shows secrets" in archive.read("README.txt")
 
 
-def test_names_in_the_zip_stay_below_its_folder_and_apart() -> None:
+def test_names_in_the_zip_stay_below_its_folder_and_are_unique() -> None:
     taken: set[str] = set()
     names = ["logs/../../etc/passwd", "logs//etc/passwd", "/abs", "a/./b", "a/b", "A/B", "C:\\x", "..", "x\n\0y"]
     made = [download._unique(name, taken) for name in names]
@@ -152,7 +152,7 @@ def test_names_in_the_zip_stay_below_its_folder_and_apart() -> None:
 LARGE = 160 << 20
 
 
-def test_a_large_log_is_never_whole_in_memory(tmp_path: Path) -> None:
+def test_a_large_log_is_streamed(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5), logs={(NODE, "large.log"): b""})
     (file,) = (tmp_path / "archive").rglob("large.log")
     with file.open("r+b") as out:
@@ -178,11 +178,11 @@ def test_a_large_log_is_never_whole_in_memory(tmp_path: Path) -> None:
 
 
 class Waiting:
-    """A store, stand-in for one that is slow: what it sends of one log comes when it is told to."""
+    """A stand-in for a slow store: it sends `slow.log` once `go_on` is set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.requested, self.go_on = threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -190,12 +190,12 @@ class Waiting:
     def stream(self, key: str, start: int = 0) -> Iterator[bytes]:
         for piece in self._store.stream(key, start):
             if key.endswith("slow.log"):
-                self.asked.set()
+                self.requested.set()
                 self.go_on.wait(60)
             yield piece
 
 
-def test_a_client_that_leaves_ends_the_work_and_frees_its_place(tmp_path: Path) -> None:
+def test_a_disconnecting_client_stops_the_work_and_frees_its_place(tmp_path: Path) -> None:
     written = write_session(tmp_path, ran(1, "fine", 0, 5), logs={(NODE, "slow.log"): b""})
     (file,) = (tmp_path / "archive").rglob("slow.log")
     with file.open("r+b") as out:
@@ -206,7 +206,7 @@ def test_a_client_that_leaves_ends_the_work_and_frees_its_place(tmp_path: Path) 
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.request("GET", f"/s/default/told/{SESSION}/_download")
         connection.getresponse().read(1)
-        assert store.asked.wait(60)
+        assert store.requested.wait(60)
         assert download._running._value == download.MOST_AT_ONCE - 1  # type: ignore[attr-defined]
         connection.sock.close()
         connection.close()

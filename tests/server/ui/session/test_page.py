@@ -1,4 +1,4 @@
-"""The page of a session: it tells what the API tells, leads where it says, and nothing in it is taken for markup."""
+"""The session page agrees with the API, its links work, and texts from Ray are escaped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(server: Served) -> Element:
 
 
 def looked_at(server: Served, path: str, session: str = f"/s/default/told/{SESSION}") -> Answer:
-    """What a browser gets once the session is open."""
+    """The answer to a browser once the session is open."""
     assert server.get(f"{session}/api/version").status == 200
     return server.get(f"{session}/{path}", BROWSER)
 
@@ -50,7 +50,7 @@ def section(page: Element, heading: str) -> Element:
     return page.one("section", where=lambda found: found.attributes.get("aria-labelledby") == heading)
 
 
-def test_the_page_runs_under_a_policy_without_anything_inline(server: Served, page: Element) -> None:
+def test_the_page_has_no_inline_scripts_or_styles(server: Served, page: Element) -> None:
     answer = server.get(f"{S}/_session", BROWSER)
     assert "unsafe" not in answer.headers["content-security-policy"]
     assert all(script.attributes.get("src") for script in page.all("script"))
@@ -73,7 +73,7 @@ def test_facts_are_those_of_the_api(server: Served, page: Element) -> None:
     assert "Ray 2.60.0" in page.one("h1").text or any(tag.text == "Ray 2.60.0" for tag in page.all("span", "tag"))
 
 
-def test_jobs_have_their_status_and_what_ray_said(page: Element) -> None:
+def test_jobs_have_their_status_and_the_reason_of_their_end(page: Element) -> None:
     rows = section(page, "h-j").all("tr")[1:]
     assert len(rows) == 7
     assert "Failed fx-fail" in rows[0].text
@@ -107,7 +107,7 @@ def test_the_failures_of_a_group_are_found_in_the_api(server: Served, page: Elem
         assert len(found) == int(group.one("div", "count").text), group.one("h3").text
 
 
-def test_a_log_worth_reading_is_shown_as_text_and_not_saved(server: Served, page: Element) -> None:
+def test_a_suggested_log_is_shown_as_text(server: Served, page: Element) -> None:
     links = {link.text: link.attributes["href"] for link in section(page, "h-l").all("a", "mono")}
     answer = server.get(links["job-driver-fx-fail.log"])
     assert answer.headers["content-disposition"] == "inline"
@@ -120,16 +120,16 @@ def test_commands_name_the_session_by_its_own_address(server: Served, page: Elem
     assert f"ray list tasks --address {server.url}{S} --filter state=FAILED" in commands
 
 
-def test_the_picture_counts_what_the_digest_counts(page: Element) -> None:
+def test_the_timeline_counts_the_same_failures_as_the_diagnosis(page: Element) -> None:
     titles = [title.text for title in page.one("svg", "plot").all("title")]
-    told = [
+    counts = [
         [int(word.replace(",", "")) for word in title.split(": ")[1].split() if word[0].isdigit()] for title in titles
     ]
-    assert sum(failed for failed, _, _ in told) == 20
-    assert sum(finished for _, finished, _ in told) == 325
+    assert sum(failed for failed, _, _ in counts) == 20
+    assert sum(finished for _, finished, _ in counts) == 325
 
 
-def test_a_session_under_another_base_path_links_there(tmp_path: Path) -> None:
+def test_links_contain_the_base_path(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5))
     with served(store, tmp_path / "cache", AppConfig(base_path="/ray/history")) as server:
         body = looked_at(server, "_session", "/ray/history/s/default/told/latest").body
@@ -176,7 +176,7 @@ def test_names_and_texts_from_ray_are_never_markup(hostile: Served, path: str) -
         assert HOSTILE in parsed(answer.body).text
 
 
-def test_an_account_is_told_with_its_reasons(tmp_path: Path) -> None:
+def test_completeness_is_shown_with_its_reasons(tmp_path: Path) -> None:
     events = {"received": 1000, "stored": 990, "quarantined": 0, "dropped_by_ray": 10}
     ledger = {
         "node": NODE,
@@ -189,18 +189,18 @@ def test_an_account_is_told_with_its_reasons(tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         page = parsed(looked_at(server, "_session").body)
         bar = parsed(looked_at(server, "").body).one("header", "hbar")
-    kept = section(page, "h-c").text
-    assert "Incomplete" in kept
-    assert "98% of 1,010 events" in kept
-    assert "10 events were dropped by Ray itself" in kept
-    assert "10 events that collectors received were never stored" in kept
-    assert "did not end in order" in kept
-    assert "2.0 MB of log files are lost" in kept
+    card = section(page, "h-c").text
+    assert "Incomplete" in card
+    assert "98% of 1,010 events" in card
+    assert "10 events were dropped by Ray itself" in card
+    assert "10 events that collectors received were never stored" in card
+    assert "did not end in order" in card
+    assert "2.0 MB of log files are lost" in card
     assert "Lost" in page.one("h1").text + page.all("span", "pill")[0].text
     assert "98%" in bar.text
 
 
-def test_a_session_whose_head_ended_in_order_is_not_lost(tmp_path: Path) -> None:
+def test_a_session_whose_head_shut_down_in_order_is_not_lost(tmp_path: Path) -> None:
     events = {"received": 12, "duplicated": 2, "stored": 9, "quarantined": 1, "dropped_by_ray": 0}
     ledger = {"events": events, "alive_until": 1_700_000_000}
     ledgers = {NODE: ledger | {"role": "head", "ended": "graceful"}, OTHER_NODE: ledger | {"role": "worker"}}
@@ -209,14 +209,14 @@ def test_a_session_whose_head_ended_in_order_is_not_lost(tmp_path: Path) -> None
     with served(store, tmp_path / "cache") as server:
         page = parsed(looked_at(server, "_session").body)
     assert page.all("span", "pill")[0].text.startswith("Ended")
-    kept = section(page, "h-c").text
-    assert "100% of 20 events" in kept
-    assert "Node gpu-3 did not end in order" in kept
-    assert "2 events could not be understood" in kept
+    card = section(page, "h-c").text
+    assert "100% of 20 events" in card
+    assert "Node gpu-3 did not end in order" in card
+    assert "2 events could not be understood" in card
 
 
 @pytest.mark.parametrize("more", ["nothing", "logs", "answers", "a task without times"])
-def test_a_session_of_which_little_is_known_has_its_pages_too(tmp_path: Path, more: str) -> None:
+def test_a_nearly_empty_session_has_all_pages(tmp_path: Path, more: str) -> None:
     store = write_session(
         tmp_path,
         [task(task_id(1))] if more == "a task without times" else [],

@@ -1,4 +1,4 @@
-"""One session in a real browser: its page, the bar above the Ray Dashboard, and the page shown while it opens."""
+"""A session in a real browser: its page, the bar above the dashboard, and the progress page."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def page(chromium: Chromium) -> Iterator[Page]:
-    """A tab; at the end nothing may have gone wrong in it."""
+    """A tab that must end without errors."""
     with chromium.page() as page:
         yield page
-        page.value("1")  # takes what the browser still had to say
+        page.value("1")  # receives the last messages of the browser
         assert page.complaints == []
 
 
@@ -68,7 +68,7 @@ def test_the_dashboard_shows_the_moment_of_its_address(page: Page, server: Serve
     assert page.value("location.hash") == "#/jobs"
 
 
-def test_moving_the_slider_chooses_a_moment(page: Page, server: Served) -> None:
+def test_moving_the_slider_selects_a_moment(page: Page, server: Served) -> None:
     page.open(f"{server.url}{S}/#/jobs")
     page.wait(f"{TEXT}.includes('fx-fail')")
     page.value(
@@ -80,7 +80,7 @@ def test_moving_the_slider_chooses_a_moment(page: Page, server: Served) -> None:
     assert page.value("location.hash") == "#/jobs"
 
 
-def test_the_bar_stays_above_rays_own_while_scrolling(page: Page, server: Served) -> None:
+def test_the_bar_stays_above_the_dashboard_while_scrolling(page: Page, server: Served) -> None:
     page.open(f"{server.url}{S}/#/actors")
     page.wait(f"{TEXT}.includes('BadInit') || {TEXT}.includes('Counter')")
     page.value("scrollTo(0, 400)")
@@ -93,12 +93,12 @@ def test_the_bar_stays_above_rays_own_while_scrolling(page: Page, server: Served
     assert page.value(f"{fixed}.map(one => one.getBoundingClientRect().top)") == [48]
 
 
-def test_metrics_say_what_is_not_kept(page: Page, server: Served) -> None:
+def test_the_metrics_page_says_that_metrics_are_not_stored(page: Page, server: Served) -> None:
     page.open(f"{server.url}{S}/#/metrics")
     page.wait("!document.querySelector('[data-metrics]').hidden")
     page.wait("document.querySelector('[data-hb-no-metrics]')")
-    told = "getComputedStyle(document.querySelector('[data-hb-no-metrics] .MuiAlert-message'), '::before').content"
-    assert "does not store metrics" in page.value(told)
+    text = "getComputedStyle(document.querySelector('[data-hb-no-metrics] .MuiAlert-message'), '::before').content"
+    assert "does not store metrics" in page.value(text)
     page.value("location.hash = '#/jobs'")
     page.wait("document.querySelector('[data-metrics]').hidden")
 
@@ -117,11 +117,11 @@ CUT = """[...function* () {
     }
   }
 }()]"""
-"""Texts that stand beyond the edge of what they stand in; those that end in dots or can be scrolled are meant to."""
+"""Texts that overflow their box, except those with an ellipsis or a scroll bar."""
 
 
 @pytest.mark.parametrize("width", [1400, 1000, 390])
-def test_no_text_of_the_page_is_cut_off_in_a_wide_font(chromium: Chromium, server: Served, width: int) -> None:
+def test_no_text_is_cut_off_in_a_wide_font(chromium: Chromium, server: Served, width: int) -> None:
     with chromium.page(width) as page:
         page.open(f"{server.url}{S}/_session")
         page.value("document.documentElement.style.setProperty('--sans', 'DejaVu Sans')")
@@ -132,7 +132,7 @@ def test_no_text_of_the_page_is_cut_off_in_a_wide_font(chromium: Chromium, serve
 
 
 @pytest.mark.parametrize("width", [1300, 1000, 390])
-def test_so_it_is_with_a_job_that_has_much_to_say(chromium: Chromium, tmp_path: Path, width: int) -> None:
+def test_no_text_of_a_long_job_is_cut_off(chromium: Chromium, tmp_path: Path, width: int) -> None:
     said = {
         "type": "SUBMISSION",
         "submission_id": "raysubmit_" + "x" * 60,
@@ -163,7 +163,7 @@ def slow_server(slow: Slow, tmp_path: Path) -> Iterator[Served]:
         slow.go_on.set()
 
 
-def test_the_dashboard_follows_by_itself_once_it_is_ready(slow: Slow, slow_server: Served, page: Page) -> None:
+def test_the_dashboard_opens_when_the_session_is_ready(slow: Slow, slow_server: Served, page: Page) -> None:
     page.open(f"{slow_server.url}/s/default/told/{SESSION}/?at=2026-11-15T20:00:02Z#/jobs")
     assert page.value("document.querySelector('h1').textContent") == "Opening told"
     page.wait("document.querySelector('.stage.now').dataset.stage === 'reading events'")
@@ -173,7 +173,7 @@ def test_the_dashboard_follows_by_itself_once_it_is_ready(slow: Slow, slow_serve
     assert page.value("location.search + location.hash") == "?at=2026-11-15T20:00:02Z#/jobs"
 
 
-def test_an_opening_that_fails_says_why(chromium: Chromium, slow: Slow, slow_server: Served) -> None:
+def test_a_failed_opening_shows_the_reason(chromium: Chromium, slow: Slow, slow_server: Served) -> None:
     with chromium.page() as page:
         page.open(f"{slow_server.url}/s/default/told/{SESSION}/")
         page.wait("document.querySelector('.stage.now')")

@@ -1,4 +1,4 @@
-"""The picture of tasks over time: what its bars count, and that they fill its width."""
+"""The timeline: what its bars count, and the geometry of bars and lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECOND = 10**9
 
 
 @given(st.integers(SECOND, 10**9 * SECOND))
-def test_steps_are_few_and_cover_the_whole(span: int) -> None:
+def test_bars_are_few_and_cover_the_session(span: int) -> None:
     step = step_for(span)
     bars = -(-span // step)
     assert 1 <= bars <= MOST_BARS
@@ -28,7 +28,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=20), st.integers(1, 20 * SECOND))
-def test_every_task_that_ended_is_in_one_bar_and_the_others_run_until_the_end(
+def test_every_ended_task_is_in_one_bar_and_the_others_run_until_the_end(
     counts: list[tuple[int | None, int | None, bool, int]], span: int
 ) -> None:
     bars = bars_of([StepCount._make(count) for count in counts], 0, span, SECOND)
@@ -42,7 +42,7 @@ def test_every_task_that_ended_is_in_one_bar_and_the_others_run_until_the_end(
     assert all(bar.begin >= 0 and bar.begin + bar.width <= 1 + 1e-9 for bar in bars)
 
 
-def test_a_task_is_shown_in_every_step_in_which_it_ran() -> None:
+def test_a_task_is_counted_in_every_interval_in_which_it_ran() -> None:
     counts = [StepCount(0, 2, False, 3), StepCount(1, 1, True, 2), StepCount(3, None, False, 1)]
     bars = bars_of(counts, 0, 5 * SECOND, SECOND)
     assert [(bar.failed, bar.finished, bar.running) for bar in bars] == [
@@ -55,14 +55,14 @@ def test_a_task_is_shown_in_every_step_in_which_it_ran() -> None:
 
 
 @given(st.integers(-100, 200), st.integers(-100, 200))
-def test_lives_stay_inside_the_picture_and_can_be_seen(began: int, ended: int) -> None:
-    told = lane("x", "x", began, ended, (0, 100), "f-ok")
-    assert 0 <= told.begin < 1
-    assert 0 < told.width <= 1 - told.begin + 1e-9
+def test_lanes_stay_within_the_chart_and_are_visible(began: int, ended: int) -> None:
+    it = lane("x", "x", began, ended, (0, 100), "f-ok")
+    assert 0 <= it.begin < 1
+    assert 0 < it.width <= 1 - it.begin + 1e-9
 
 
 @given(st.integers(0, 10**7))
-def test_the_axis_ends_at_a_round_number_that_is_not_far(most: int) -> None:
+def test_the_axis_ends_at_a_close_round_number(most: int) -> None:
     top = round_up(most)
     assert top >= most
     assert top <= max(2, most * 2)
