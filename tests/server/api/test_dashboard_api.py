@@ -569,7 +569,7 @@ def test_a_finished_session_cannot_be_profiled(server: Served) -> None:
 def test_there_are_no_objects_and_the_answer_says_why(server: Served) -> None:
     listing = ask(server, "whole", "/api/v0/objects?limit=10").json["data"]["result"]
     assert (listing["total"], listing["result"]) == (0, [])
-    assert "nothing about objects" in listing["partial_failure_warning"]
+    assert "no data about objects" in listing["partial_failure_warning"]
     summary = ask(server, "whole", "/api/v0/objects/summarize").json["data"]["result"]["result"]
     assert summary["node_id_to_summary"]["cluster"]["total_objects"] == 0
 

@@ -208,7 +208,7 @@ def test_a_tree_says_how_many_are_not_in_it(server: Served) -> None:
 
 
 def test_a_tree_of_too_many_is_refused_with_what_to_do(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "MOST_IN_A_TREE", 100)
+    monkeypatch.setattr(summaries, "TREE_MAX", 100)
     answer = server.get(f"{S}/api/v0/tasks/summarize?summary_by=lineage")
     assert answer.status == 400
     assert "Choose one job" in answer.json["msg"]

@@ -1,4 +1,4 @@
-"""The dashboard's small routes, each with an answer: versions, health, and what a finished session cannot have."""
+"""Small routes of the dashboard: versions, health, and what a finished session does not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import PlainTextResponse, Response
 
 from ray_history.server.api.polled import polled_answer, polled_data
-from ray_history.server.completeness import warnings as losses
+from ray_history.server.completeness import warnings
 from ray_history.server.http.responses import ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.loose_json import object_of
 from ray_history.server.sessions.endpoint import SessionRequest, shown
@@ -26,26 +26,26 @@ from ray_history.server.sessions.routes import (
     object_with,
 )
 
-_NOT_KEPT = "time series are not kept in the history of a session"
+_NO_TIME_SERIES = "the history of a session has no time series"
 _UNKNOWN_VERSION = "2.49.0+unknown"
-"""The oldest Ray whose sessions are read, and that it is a guess: there is no way to say `unknown` to Ray's clients."""
+"""Ray's clients compare versions, and take no `unknown`: the oldest supported version of Ray, marked as a guess."""
 _COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?", re.IGNORECASE)
-_NO_OBJECTS = "Ray exports nothing about objects, so that the history of a session has none"
+_NO_OBJECTS = "Ray exports no data about objects, so the history of a session has none"
 
 
 def cluster_metadata(request: SessionRequest) -> Response:
     """Versions of Ray and Python, and the name of the session."""
     facts = request.open.facts
-    known = {
+    metadata = {
         "rayVersion": facts.get("ray_version"),
         "pythonVersion": facts.get("python_version"),
         "rayInitCluster": False,
     }
-    return enveloped(shown(request, polled_data(request, "/api/v0/cluster_metadata") or known))
+    return enveloped(shown(request, polled_data(request, "/api/v0/cluster_metadata") or metadata))
 
 
 def version(request: SessionRequest) -> Response:
-    """The session's Ray version, as `ray` asks for it; never empty, since its clients compare it."""
+    """The session's Ray version; never empty, since Ray's clients compare it."""
     facts = request.open.facts
     polled = object_of(polled_answer(request, "/api/version"))
     answer = {
@@ -61,27 +61,28 @@ def version(request: SessionRequest) -> Response:
 
 
 def timezone(request: SessionRequest) -> Response:
-    """The cluster's time zone; UTC (which Ray calls by London's name) if it is unknown."""
+    """The cluster's time zone; UTC, which Ray names Europe/London, if it is unknown."""
     answer = polled_answer(request, "/timezone")
-    known = answer if isinstance(answer, dict) else {"offset": "+00:00", "value": "Europe/London"}
-    return plain_json(shown(request, known))
+    if not isinstance(answer, dict):
+        answer = {"offset": "+00:00", "value": "Europe/London"}
+    return plain_json(shown(request, answer))
 
 
 def usage_stats_enabled(request: SessionRequest) -> Response:
     """Whether the cluster sent usage statistics."""
     default = {"usageStatsEnabled": False, "usageStatsPromptEnabled": True}
-    told = polled_data(request, "/usage_stats_enabled") or default
-    return enveloped(shown(request, told), "Fetched usage stats enabled")
+    data = polled_data(request, "/usage_stats_enabled") or default
+    return enveloped(shown(request, data), "Fetched usage stats enabled")
 
 
 def cluster_id(request: SessionRequest) -> Response:
-    """The cluster's id, as polled or as its processes logged it."""
-    told = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.get("cluster_id")}
-    return enveloped(shown(request, told), "Fetched cluster id")
+    """The cluster's ID, as polled or from the logs of its processes."""
+    data = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.get("cluster_id")}
+    return enveloped(shown(request, data), "Fetched cluster id")
 
 
 def profiling_enabled(_: SessionRequest) -> Response:
-    """That nothing can be profiled, with Ray's defaults."""
+    """Always disabled, with Ray's default settings."""
     return no_profiling()
 
 
@@ -91,25 +92,23 @@ def runtime_env_redaction(request: SessionRequest) -> Response:
 
 
 def grafana_health(_: SessionRequest) -> Response:
-    """No Grafana: the frontend then hides its charts.
-
-    It looks at `result` alone; a status of 500, which Ray gives, would stand in the browser's console as a failure.
-    """
-    return enveloped({"exception": _NOT_KEPT}, "Grafana healthcheck failed", result=False)
+    """Always unavailable, so that the frontend hides its charts."""
+    # The frontend reads `result` only. Ray's status of 500 would be an error in the browser's console.
+    return enveloped({"exception": _NO_TIME_SERIES}, "Grafana healthcheck failed", result=False)
 
 
 def prometheus_health(_: SessionRequest) -> Response:
-    """As Ray answers without Prometheus: metrics are not kept."""
-    return enveloped({"reason": _NOT_KEPT}, "prometheus healthcheck failed.", result=False)
+    """Always unavailable: metrics are not stored."""
+    return enveloped({"reason": _NO_TIME_SERIES}, "prometheus healthcheck failed.", result=False)
 
 
 def prometheus_targets(_: SessionRequest) -> Response:
-    """No targets: nothing is left to scrape."""
+    """An empty list: a finished session has no targets."""
     return plain_json([])
 
 
 def component_activities(request: SessionRequest) -> Response:
-    """Whether drivers were at work, at the moment that is shown."""
+    """Whether drivers were active at the requested moment."""
     jobs = request.tables.source("jobs", request.view)
     ((active, last_end),) = request.tables.rows(
         f"select count(*) filter (status in ('PENDING', 'RUNNING')), max(end_ms) from {jobs}"
@@ -128,53 +127,53 @@ def component_activities(request: SessionRequest) -> Response:
 
 
 def objects(request: SessionRequest) -> Response:
-    """No objects, and the warning that what was in memory is gone."""
-    return _nothing_listed(request, [])
+    """An empty list, with a warning that Ray exports no data about objects."""
+    return _without_objects(request, [])
 
 
 def objects_summary(request: SessionRequest) -> Response:
-    """No objects, and the warning that what was in memory is gone."""
+    """An empty list, with a warning that Ray exports no data about objects."""
     summary = {"summary": {}, "total_objects": 0, "total_size_mb": 0.0, "callsite_enabled": True}
-    return _nothing_listed(request, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
+    return _without_objects(request, {"node_id_to_summary": {"cluster": {**summary, "summary_by": "callsite"}}})
 
 
-def _nothing_listed(request: SessionRequest, result: Any) -> Response:
+def _without_objects(request: SessionRequest, result: Any) -> Response:
     listing = {
         "total": 0,
         "num_after_truncation": 0,
         "num_filtered": 0,
         "result": result,
-        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, losses.warning(request)))),
+        "partial_failure_warning": ". ".join(filter(None, (_NO_OBJECTS, warnings.warning(request)))),
         "warnings": None,
     }
     return enveloped({"result": listing})
 
 
 def anything_polled(request: SessionRequest) -> Response:
-    """For every other path below `/api/`: what was polled for it, if the collector was told to."""
-    url = request.http.url.remove_query_params(["at", "raw"])  # of ours: nothing was polled with them
+    """Any other path below `/api/`: its polled answer, if the collector is set up to poll it."""
+    url = request.http.url.remove_query_params(["at", "raw"])  # parameters of the history server, never polled
     path = "/api/" + request.path_param("rest")
     answer = polled_answer(request, f"{path}?{url.query}" if url.query else path)
     if answer is None:
-        # Not 404: a Ray that shows us through --proxy-server-url would then answer from its own cluster.
-        raise ApiError(501, f"{path[:200]} was not polled while the session ran, so that nothing is known of it")
+        # On a 404, a Ray that shows this server through --proxy-server-url would answer from its own cluster.
+        raise ApiError(501, f"{path[:200]} was not polled while the session ran, so that no answer is stored")
     return plain_json(shown(request, answer))
 
 
 def profile(_: SessionRequest) -> Response:
-    """Refused: processes that are gone cannot be profiled."""
-    raise ApiError(403, "This is the history of a session: its processes are gone and cannot be profiled.")
+    """Always refused: the processes of a finished session cannot be profiled."""
+    raise ApiError(403, "The processes of a finished session cannot be profiled.")
 
 
 def package(request: SessionRequest) -> Response:
-    """Refused: packages are not kept."""
+    """Always refused: packages are not stored."""
     name = f"{request.path_param('protocol')}://{request.path_param('package_name')}"
-    raise ApiError(501, f"Package {name[:200]} does not exist: packages are not kept in the history of a session")
+    raise ApiError(501, f"Package {name[:200]} does not exist: the history of a session has no packages")
 
 
 def _healthy(text: str) -> Callable[[SessionRequest], Response]:
     def answer(_: SessionRequest) -> Response:
-        """Well, as long as this server is: it answers for the cluster."""
+        """Always healthy while the history server is up."""
         return PlainTextResponse(text, media_type="application/text")
 
     return answer
@@ -212,7 +211,7 @@ routes = [
     SessionRoute("/api/healthz", _healthy("raylet: success\ngcs: success"), content=_HEALTH, forwarded=True),
     SessionRoute("/api/v0/objects", objects, content=json_of(listed_schema(array_of(OBJECT))), forwarded=True),
     SessionRoute("/api/v0/objects/summarize", objects_summary, content=json_of(component("Summary")), forwarded=True),
-    # Never forwarded: packages are code, and profiling attaches to processes.
+    # Not forwarded to live heads: packages are code, and profiling attaches to processes.
     SessionRoute("/api/packages/{protocol}/{package_name}", package, content=REFUSED),
     *(SessionRoute(path, profile, content=REFUSED) for path in _PROFILES),
 ]

@@ -1,14 +1,14 @@
-"""How many tasks and actors are in which state: `/api/v0/tasks/summarize` and `/api/v0/actors/summarize`.
+"""Counts of tasks and actors by state: `/api/v0/tasks/summarize` and `/api/v0/actors/summarize`.
 
 By function name they are counted and written by SQL. `summary_by=lineage` makes a tree with a node for every task. Ray
-looks at 10,000 tasks at most, here all are counted.
+looks at 10,000 tasks at most; here all are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import msgspec
 from starlette.responses import Response
@@ -25,59 +25,66 @@ from ray_history.server.api.filters import (
     without_internal,
 )
 from ray_history.server.api.lineage import Attempt, Node, build_tree, count_attempts, tree_json
-from ray_history.server.completeness import warnings as losses
+from ray_history.server.completeness import warnings
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, streamed_json
 from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.routes import TIMEOUT, VIEW, Parameter, SessionRoute, component, json_of, one_of_texts
 
-MOST_IN_A_TREE = 1_200_000
-"""Attempts; each takes about 300 bytes of memory until the answer is sent, and 300 bytes of the answer."""
+TREE_MAX = 1_200_000
+"""Task attempts in a tree. Each takes about 300 bytes of memory until the answer is sent, and 300 bytes of it."""
 
 _NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
 _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
-_COUNTED = frozenset(("func_or_class_name", "is_internal", "job_id", "name", "state", "type"))
-"""Columns by which tasks are counted ahead."""
+_PRECOUNTED = frozenset(("func_or_class_name", "is_internal", "job_id", "name", "state", "type"))
+"""Columns by which building an index counts tasks."""
 
 _TOTALS = ", ".join(
-    f"coalesce(sum(attempts) filter ({which}), 0)::bigint"
-    for which in ("true", "type = 'NORMAL_TASK'", "type = 'ACTOR_TASK'", "type = 'ACTOR_CREATION_TASK'")
+    f"coalesce(sum(attempts) filter ({condition}), 0)::bigint"
+    for condition in ("true", "type = 'NORMAL_TASK'", "type = 'ACTOR_TASK'", "type = 'ACTOR_CREATION_TASK'")
 )
-"""Of all attempts, and of those of each kind."""
+
+
+class Totals(NamedTuple):
+    """Numbers of attempts, in the order of `_TOTALS`."""
+
+    attempts: int = 0
+    functions: int = 0
+    methods: int = 0
+    creations: int = 0
 
 
 def summarize_tasks(request: SessionRequest) -> Response:
-    """Counts by name and state, or the tree of who called whom."""
+    """Counts by name and state, or the tree of which task started which."""
     summary_by = one_of(request.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
-    integer(request.query, "timeout", 30, least=0)  # nothing here takes long enough for it
+    integer(request.query, "timeout", 30, least=0)  # nothing here takes that long
     wanted = parse_filters(request.query)
     tasks = _without_drivers(request, request.tables.source("tasks", request.view))
     matching, values = _matching("tasks", tasks, wanted)
-    warnings = []
+    notes = []
     summary: Iterable[str]
     if summary_by == "lineage":
         by_type = f"(select type, count(*) as attempts from {matching} group by type)"
-        ((filtered, *kinds),) = request.tables.rows(f"select {_TOTALS} from {by_type}", values)
-        top = _tree(request, matching, values, filtered)
+        totals = Totals(*request.tables.rows(f"select {_TOTALS} from {by_type}", values)[0])
+        top = _tree(request, matching, values, totals.attempts)
         summary = tree_json(top)
-        if lost := filtered - count_attempts(top):
-            warnings.append(
-                f"{lost} of {filtered} task attempts are not in the tree: the task or actor that they belong below is "
-                "filtered out or unknown."
+        if missing := totals.attempts - count_attempts(top):
+            notes.append(
+                f"{missing} of {totals.attempts} task attempts are not in the tree, because their parent task or actor "
+                "is filtered out or unknown."
             )
     else:
-        summary, (filtered, *kinds) = _by_name(request, *_met(request, matching, values, wanted))
-    functions, methods, creations = kinds
-    total = _total(request, "tasks", tasks, wanted, filtered)
-    totals = {
-        "total_tasks": functions,
-        "total_actor_tasks": methods,
-        "total_actor_scheduled": creations,
+        summary, totals = _by_name(request, *_groups(request, matching, values, wanted))
+    result = {
+        "total_tasks": totals.functions,
+        "total_actor_tasks": totals.methods,
+        "total_actor_scheduled": totals.creations,
         "summary_by": "lineage" if summary_by == "lineage" else "func_name",
     }
-    return _answer(request, "tasks", summary, totals, total, filtered, warnings)
+    total = _total(request, "tasks", tasks, wanted, totals.attempts)
+    return _answer(request, "tasks", summary, result, (total, totals.attempts), notes)
 
 
 def summarize_actors(request: SessionRequest) -> Response:
@@ -102,12 +109,12 @@ def summarize_actors(request: SessionRequest) -> Response:
         """,
         values,
     )
-    totals = {"total_actors": filtered, "summary_by": "class"}
-    return _answer(request, "actors", _object(rows), totals, total, filtered, [])
+    result = {"total_actors": filtered, "summary_by": "class"}
+    return _answer(request, "actors", _object(text for (text,) in rows), result, (total, filtered), [])
 
 
 def _total(request: SessionRequest, table: str, rows: str, wanted: tuple[Filter, ...], filtered: int) -> int:
-    """Rows that Ray would have looked at, if `filtered` match."""
+    """The number of rows that Ray would have looked at, if `filtered` match."""
     if counts_only_matches(TABLES[table], wanted):
         return filtered
     where, values = source_conditions(TABLES[table], wanted)
@@ -124,34 +131,38 @@ def _matching(table: str, rows: str, wanted: tuple[Filter, ...]) -> tuple[str, l
     return (f"(from {rows} where {where})" if where else rows), values
 
 
-def _met(
+# By name --------------------------------------------------------------------------------------------------------------
+
+
+def _groups(
     request: SessionRequest, tasks: str, values: list[object], wanted: tuple[Filter, ...]
 ) -> tuple[str, list[object]]:
-    """SQL: tasks counted by what stands in their columns, with the lowest id of each group; ahead, if they are."""
+    """SQL: tasks counted by the columns of a summary, with the lowest id of each group; from the index's own counts
+    where these have the columns of all filters."""
     attempts, first = "count(*)", "min(task_id)"
     counts = request.tables.task_counts(request.view)
-    if counts is not None and _COUNTED.issuperset(condition.key for condition in wanted):
+    if counts is not None and _PRECOUNTED.issuperset(condition.key for condition in wanted):
         attempts, first = "sum(attempts)::bigint", "min(first_task_id)"
         tasks, values = _matching("tasks", _without_drivers(request, counts), wanted)
     columns = f"name, func_or_class_name, state, type, {attempts} as attempts, {first} as first"
     return f"select {columns} from {tasks} group by all", values
 
 
-def _by_name(request: SessionRequest, met: str, values: list[object]) -> tuple[Iterator[str], tuple[int, ...]]:
-    """In the order of task ids, as Ray meets them: a name has the type of its first task."""
-    rows = request.tables.fetch(_counted(met, _NAME), values)
-    names = {name: without for *_, name in rows if (without := shown(request, name)) != name}
+def _by_name(request: SessionRequest, groups: str, values: list[object]) -> tuple[Iterator[str], Totals]:
+    rows = request.tables.fetch(_named_counts(groups, _NAME), values)
+    # Names that differ only in a secret are counted together.
+    names = {name: clean for *_, name in rows if (clean := shown(request, name)) != name}
     if names:
-        known = ", ".join(f"{text(name)}: {text(without)}" for name, without in names.items())
-        rows = request.tables.fetch(_counted(met, f"coalesce(map {{{known}}}[{_NAME}], {_NAME})"), values)
-    return _object([row[:1] for row in rows]), (rows[0][1:5] if rows else (0, 0, 0, 0))
+        pairs = ", ".join(f"{text(name)}: {text(clean)}" for name, clean in names.items())
+        rows = request.tables.fetch(_named_counts(groups, f"coalesce(map {{{pairs}}}[{_NAME}], {_NAME})"), values)
+    return _object(row[0] for row in rows), Totals(*rows[0][1:5]) if rows else Totals()
 
 
-def _counted(met: str, name: str) -> str:
-    """SQL: the text of each name's counts, the totals of all, and the name. All tasks are read once, and what is made
-    of their columns is made of the few that differ."""
+def _named_counts(groups: str, name: str) -> str:
+    """SQL: the text of each name's counts, the totals of all, and the name. In the order of task ids, as in Ray: a name
+    has the type of its first task. The tasks are read once: expressions are computed on their few groups."""
     return f"""
-        with met as materialized ({met}),
+        with met as materialized ({groups}),
         counted as (
             select
                 {name} as name, {_STATE} as state, sum(attempts)::bigint as attempts,
@@ -171,12 +182,15 @@ def _counted(met: str, name: str) -> str:
         """
 
 
+# By lineage -----------------------------------------------------------------------------------------------------------
+
+
 def _tree(request: SessionRequest, tasks: str, values: list[object], count: int) -> list[Node]:
-    if count > MOST_IN_A_TREE:
+    if count > TREE_MAX:
         raise ApiError(
             400,
-            f"a tree of {count} task attempts; at most {MOST_IN_A_TREE} are taken. Choose one job "
-            "(filter_keys=job_id&filter_predicates==&filter_values=...), or summary_by=func_name",
+            f"too many task attempts for a tree: {count}, at most {TREE_MAX}. Select one job "
+            "(filter_keys=job_id&filter_predicates==&filter_values=...), or use summary_by=func_name",
         )
     attempts = f"""
         select
@@ -196,19 +210,22 @@ def _tree(request: SessionRequest, tasks: str, values: list[object], count: int)
             from {request.tables.source("actors", request.view)}
         ) using (actor_id)
     """
-    again = f"(select task_id from {tasks} where attempt_number > 0)"
-    # Only tasks that were tried again are sorted: sorting all takes 270 MB of a million.
+    retried = f"(select task_id from {tasks} where attempt_number > 0)"
+    # Only retried tasks are sorted: sorting all takes 270 MB for a million.
     pages = chain(
-        request.tables.stream(f"{attempts} where task_id not in {again}", values * 2),
-        request.tables.stream(f"{attempts} where task_id in {again} order by task_id, attempt_number", values * 2),
+        request.tables.stream(f"{attempts} where task_id not in {retried}", values * 2),
+        request.tables.stream(f"{attempts} where task_id in {retried} order by task_id, attempt_number", values * 2),
     )
     parents = {parent for (parent,) in request.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
     return build_tree(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(request, name))
 
 
-def _object(members: list[tuple[Any, ...]]) -> Iterator[str]:
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+def _object(members: Iterable[str]) -> Iterator[str]:
     yield "{"
-    yield ", ".join(chain.from_iterable(members))
+    yield ", ".join(members)
     yield "}"
 
 
@@ -216,18 +233,18 @@ def _answer(
     request: SessionRequest,
     table: str,
     summary: Iterable[str],
-    totals: Mapping[str, int | str],
-    total: int,
-    filtered: int,
-    warnings: list[str],
+    result: Mapping[str, int | str],
+    counts: tuple[int, int],
+    notes: list[str],
 ) -> Response:
     def parts() -> Iterator[str]:
+        total, filtered = counts
         yield f'{{"result": true, "msg": "", "data": {{"result": {{"total": {total}, "num_after_truncation": {total}, '
         yield f'"num_filtered": {filtered}, "result": {{"node_id_to_summary": {{"cluster": {{"summary": '
         yield from summary
-        yield f", {_json(totals)[1:]}}}}}, "
-        lost = losses.warning(request, table)
-        yield f'"partial_failure_warning": {_json(lost)}, "warnings": {_json(warnings or None)}}}}}}}'
+        yield f", {_json(result)[1:]}}}}}, "
+        warning = warnings.warning(request, table)
+        yield f'"partial_failure_warning": {_json(warning)}, "warnings": {_json(notes or None)}}}}}}}'
 
     return streamed_json(parts())
 
