@@ -237,7 +237,7 @@ def test_lists_show_to_each_what_they_may_see(matrix: Matrix) -> None:
 def test_numbers_name_nothing(matrix: Matrix) -> None:
     matrix.ask("GET", f"/s/locked/demo/{SESSION}/api/v0/nodes", BOB)
     told = matrix.ask("GET", "/metrics", None).body.decode()
-    assert set(re.findall(r"[{,](\w+)=", told)) <= {"method", "status"}, "labels of the numbers are seen by everybody"
+    assert set(re.findall(r"[{,](\w+)=", told)) <= {"le", "method", "status"}, "everybody sees the labels"
 
 
 def test_nothing_can_be_posted_but_to_sign_in(matrix: Matrix) -> None:

@@ -145,7 +145,7 @@ def test_metrics_count_every_request_however_many_there_were(server: Served) -> 
         statistics.requests["GET", 200], statistics.seconds = number, number + 0.125
         told = bytes(metrics(statistics, server.sessions, Fleet()).body).decode()
         numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
-        assert numbers['ray_history_requests_total{method="GET",status="200"}'] == str(number)
+        assert float(numbers['ray_history_requests_total{method="GET",status="200"}']) == number
         assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125
 
 

@@ -99,7 +99,7 @@ def test_a_proxying_ray_is_answered_before_its_timeout(
 
 def test_events_end_when_the_client_disconnects(server: Served) -> None:
     def running() -> int:
-        found = re.search(rb"^ray_history_requests_running (\d+)$", server.get("/metrics").body, re.MULTILINE)
+        found = re.search(rb"^ray_history_requests_running (\d+)\.0$", server.get("/metrics").body, re.MULTILINE)
         assert found is not None
         return int(found[1]) - 1  # without this request
 

@@ -2,49 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from ray_history.server.sessions.manager import Sessions
 
-METRICS = {
-    "ray_history_requests_total": ("counter", "Requests answered, by method and status."),
-    "ray_history_request_seconds_total": ("counter", "Time spent on all of them."),
-    "ray_history_requests_running": ("gauge", "Requests being answered."),
-    "ray_history_sessions_open": ("gauge", "Sessions that are open."),
-    "ray_history_sessions_opened_total": ("counter", "Sessions opened or refreshed."),
-    "ray_history_cache_bytes": ("gauge", "What the local cache takes."),
-    "ray_history_live_clusters": ("gauge", "Running clusters that Kubernetes tells of."),
-    "ray_history_live_missing": ("gauge", "API servers and namespaces whose running clusters are not known now."),
-    "ray_history_heads_asked_total": ("counter", "Requests passed on to heads of running clusters."),
-    "ray_history_heads_silent_total": ("counter", "Those that a head did not answer."),
-}
+
+@dataclass(frozen=True, slots=True)
+class ServerMetrics(Collector):
+    """The metrics of this process, read when Prometheus asks for them.
+
+    A server with several processes answers a scrape from any of them: each labels its values with its `worker`, because
+    otherwise its counters would seem to go up and down.
+    """
+
+    statistics: RequestStatistics
+    sessions: Sessions
+    fleet: Fleet
+    worker: str = ""
+
+    def collect(self) -> Iterator[Metric]:
+        worker = {"worker": self.worker} if self.worker else {}
+        for metric in self._metrics():
+            # In the text format, the creation times of a histogram would be another metric.
+            samples = (sample for sample in metric.samples if not sample.name.endswith("_created"))
+            metric.samples = [sample._replace(labels={**sample.labels, **worker}) for sample in samples]
+            yield metric
+
+    def _metrics(self) -> Iterator[Metric]:
+        statistics, sessions, heads = self.statistics, self.sessions, self.fleet.heads
+        requests = CounterMetricFamily(
+            "ray_history_requests", "Requests answered, by method and status.", labels=("method", "status")
+        )
+        for (method, status), number in list(statistics.requests.items()):  # the event loop adds keys meanwhile
+            requests.add_metric((method, str(status)), number)
+        yield requests
+        yield CounterMetricFamily("ray_history_request_seconds", "Time spent on all requests.", statistics.seconds)
+        yield from statistics.durations.collect()
+        yield GaugeMetricFamily("ray_history_requests_running", "Requests being answered.", statistics.running)
+        yield GaugeMetricFamily("ray_history_sessions_open", "Open sessions.", sessions.open_count)
+        yield CounterMetricFamily("ray_history_sessions_opened", "Sessions opened or refreshed.", sessions.opened_total)
+        yield GaugeMetricFamily(
+            "ray_history_cache_bytes", "Size of the local cache.", sessions.indexer.cache.used_bytes()
+        )
+        yield GaugeMetricFamily(
+            "ray_history_live_clusters", "Running clusters found in Kubernetes.", len(self.fleet.running)
+        )
+        yield GaugeMetricFamily(
+            "ray_history_live_missing",
+            "API servers and namespaces whose running clusters are unknown.",
+            len(self.fleet.missing),
+        )
+        yield CounterMetricFamily(
+            "ray_history_heads_asked",
+            "Requests forwarded to heads of running clusters.",
+            heads.asked_total if heads else 0,
+        )
+        yield CounterMetricFamily(
+            "ray_history_heads_silent",
+            "Requests that the head of a running cluster did not answer.",
+            heads.silent_total if heads else 0,
+        )
 
 
 def metrics(statistics: RequestStatistics, sessions: Sessions, fleet: Fleet, worker: str = "") -> Response:
-    """The numbers of this process; of several processes of one server each says which `worker` it is, because whichever
-    is asked answers, and its counters would seem to go up and down."""
-    mine = [f'worker="{worker}"'] if worker else []
-    values: dict[str, dict[str, float]] = {
-        "ray_history_requests_total": {
-            f'method="{method}",status="{status}"': number for (method, status), number in statistics.requests.items()
-        },
-        "ray_history_request_seconds_total": {"": statistics.seconds},
-        "ray_history_requests_running": {"": statistics.running},
-        "ray_history_sessions_open": {"": sessions.open_count},
-        "ray_history_sessions_opened_total": {"": sessions.opened_total},
-        "ray_history_cache_bytes": {"": sessions.indexer.cache.used_bytes()},
-        "ray_history_live_clusters": {"": len(fleet.running)},
-        "ray_history_live_missing": {"": len(fleet.missing)},
-        "ray_history_heads_asked_total": {"": fleet.heads.asked_total if fleet.heads else 0},
-        "ray_history_heads_silent_total": {"": fleet.heads.silent_total if fleet.heads else 0},
-    }
-    lines = []
-    for name, (kind, told) in METRICS.items():
-        lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
-        for labels, value in values[name].items():
-            told_of = ",".join([*filter(None, [labels]), *mine])
-            number = f"{value:.15g}"  # with six digits a counter seems to stand still, and to leap
-            lines.append(f"{name}{{{told_of}}} {number}" if told_of else f"{name} {number}")
-    return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+    page = generate_latest(ServerMetrics(statistics, sessions, fleet, worker))
+    return Response(page, media_type="text/plain; version=0.0.4")

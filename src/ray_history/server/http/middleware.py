@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from prometheus_client import Histogram
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,6 +38,9 @@ _SECURITY_HEADERS = (
 )
 
 
+_DURATIONS = ("ray_history_request_duration_seconds", "Duration of requests.")
+
+
 @dataclass(slots=True)
 class RequestStatistics:
     """Counters over all requests of this process."""
@@ -44,6 +48,7 @@ class RequestStatistics:
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By method and status."""
     seconds: float = 0.0
+    durations: Histogram = field(default_factory=lambda: Histogram(*_DURATIONS, registry=None))
     running: int = 0
 
 
@@ -79,6 +84,7 @@ class RequestLog:
             seconds = self._clock() - begin
             statistics.running -= 1
             statistics.seconds += seconds
+            statistics.durations.observe(seconds)
             statistics.requests[scope["method"], status] += 1
             logger.info("%s %s %s %d %d %.3f", identity, scope["method"], _path(scope), status, sent, seconds)
 
