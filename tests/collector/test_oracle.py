@@ -44,7 +44,7 @@ def assert_nothing_lost_nothing_invented(agent: AgentStandIn, store: Store) -> N
     assert agent.acknowledged
 
 
-@pytest.fingerprint.parametrize("seed", range(RUNS))
+@pytest.mark.parametrize("seed", range(RUNS))
 def test_killed_at_random_points_it_loses_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     archive = tmp_path / "archive"
