@@ -35,16 +35,12 @@ VAGUE = {"asked", "asking", "kept", "known", "nobody", "seen", "somebody", "tell
 """Participles, pronouns and the like that do not name a thing: not in names of modules, classes and functions."""
 
 REMAINING = {
-    "cycles": 2,
-    "long functions": 2,
-    "closures": 5,
-    "unpackings": 9,
-    "complexity": 32,
-    "template lines": 1000,
-    "odd words": 740,
-    "vague names": 400,
-    "modules without a description": 300,
-    "unused terms": 100,
+    "cycles": 1,
+    "closures": 1,
+    "unpackings": 1,
+    "complexity": 6,
+    "odd words": 170,
+    "vague names": 16,
 }
 """How many offenders of each rule there still are; may only shrink."""
 
