@@ -33,7 +33,7 @@ ATTEMPTS = 4
 """A page that shows an age changes each second: a difference counts if it is there every time."""
 PAUSE = 0.7
 SETTLING = 5.0
-KINDS = ("status", "headers", "data", "markup", "binary", "text")
+KINDS = ("status", "headers", "data", "facts", "binary", "text")
 TOKENS = {"ada": "ada-has-this-long-token", "bob": "bob-has-another-long-token", "nobody": "nobody-has-this-token"}
 RULES = [
     {"name": "ada", "token": TOKENS["ada"], "namespaces": ["*"]},

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ REQUEST = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ req [0-9a-f]+")
 CURSOR = re.compile(rb'("next_cursor": ?)"[^"]+"')
 """It belongs to one index: two that are built from the same files have different ones."""
 TAG = re.compile(r"<[^>]*>")
+LINK = re.compile(r"""\b(?:href|src|action)=["']([^"']*)""")
+NUMBER = re.compile(r"\d[\d.,:]*")
+WRITTEN = ("README.txt", "completeness.json")
+"""Texts of ours in a downloaded session."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Difference:
     """How two answers to one question differ."""
 
     kind: str
-    """`status`, `headers`, `data` (JSON values), `markup` (HTML tags), `binary`, or `text`: sentences only."""
+    """`status`, `headers`, `data` (JSON values), `facts` (numbers, links of a page), `binary`, or `text`: only words."""
     lines: tuple[str, ...]
     """A unified diff."""
 
@@ -79,10 +84,11 @@ def _as_lines(path: str, kind: str, before: bytes, after: bytes) -> tuple[str, l
     if kind.startswith("application/json"):
         return _json_lines(path, before, after)
     if kind.startswith("text/html"):
-        same_markup = _markup(before) == _markup(after)
-        return "text" if same_markup else "markup", *_both(_html_lines, before, after)
+        same_facts = _facts(before) == _facts(after)
+        return "text" if same_facts else "facts", *_both(_html_lines, before, after)
     if kind.startswith("application/zip"):
-        return "binary", *_both(_zip_lines, before, after)
+        same_files = _zip_files(before) == _zip_files(after)
+        return "text" if same_files else "binary", *_both(_zip_lines, before, after)
     if kind.startswith("text/"):
         return "text", *_both(lambda body: body.decode(errors="replace").splitlines(), before, after)
     return "binary", [f"{len(before)} bytes: {before[:200]!r}"], [f"{len(after)} bytes: {after[:200]!r}"]
@@ -114,10 +120,10 @@ def _without_sentences(value: Any) -> Any:
     return "…" if isinstance(value, str) and " " in value else value
 
 
-def _markup(body: bytes) -> list[str]:
-    """The tags, without texts in their attributes."""
+def _facts(body: bytes) -> tuple[Counter[str], Counter[str]]:
+    """The links of a page and the numbers in its text, which stay the same when sentences are rewritten."""
     (text,) = _normalised([body.decode(errors="replace")])
-    return [re.sub(r'"[^"]* [^"]*"', '""', tag) for tag in TAG.findall(text)]
+    return Counter(LINK.findall(text)), Counter(NUMBER.findall(TAG.sub(" ", text)))
 
 
 def _html_lines(body: bytes) -> list[str]:
@@ -134,17 +140,18 @@ def _metric_names(body: bytes) -> list[str]:
     )
 
 
-def _zip_lines(body: bytes) -> list[str]:
-    """Names and sizes, and the texts that we write; tables are compared by the routes that show them."""
+def _zip_files(body: bytes) -> list[str]:
+    """Names and sizes; tables are compared by the routes that show them."""
     with zipfile.ZipFile(io.BytesIO(body)) as packed:
-        lines = sorted(
-            f"{file.filename} {'' if file.filename.endswith('.parquet') else file.file_size}"
-            for file in packed.infolist()
-        )
-        for name in packed.namelist():
-            if name.endswith(("README.txt", ".json")):
-                lines += [name, *packed.read(name).decode(errors="replace").splitlines()]
-    return lines
+        files = [file for file in packed.infolist() if file.filename not in WRITTEN]
+    return sorted(f"{f.filename} {'' if f.filename.endswith('.parquet') else f.file_size}" for f in files)
+
+
+def _zip_lines(body: bytes) -> list[str]:
+    """Names and sizes of files, and the texts that we write."""
+    with zipfile.ZipFile(io.BytesIO(body)) as packed:
+        texts = [packed.read(name).decode(errors="replace") for name in WRITTEN if name in packed.namelist()]
+    return [*_zip_files(body), *(line for text in texts for line in text.splitlines())]
 
 
 def _diff(before: list[str], after: list[str]) -> tuple[str, ...]:

@@ -183,13 +183,11 @@ def of_session(server: Server, target: Target) -> Iterator[Question]:
 def of_live(server: Server, documented: Target, target: Target) -> Iterator[Question]:
     """The documented routes of an archived session, asked of a live cluster."""
     paths = json.loads(server.request("GET", f"{documented.path}/openapi.json").body)["paths"]
-    for pattern in [*paths, "/api/v0/logs/stream", "/nothing.js", "/api/v0/nothing", "/api/authenticate"]:
+    for pattern in [*paths, "/nothing.js", "/api/v0/nothing", "/api/authenticate"]:
         for path in _filled(target.path + pattern, {"media_type": ["file"]}, most=1):
-            yield Question(path, "HEAD")
-            if path.endswith("/logs/stream"):
-                continue  # a live log never ends
             yield Question(path)
             yield Question(path, headers=PAGE)
+            yield Question(path, "HEAD")
             yield Question(path, "POST")
             yield Question(f"{path}?at=1794776200000")
             yield Question(f"{path}?limit=2&detail=1")
