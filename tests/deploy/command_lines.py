@@ -1,4 +1,4 @@
-"""Command lines of containers, read by the program's own parser."""
+"""Command lines of containers, parsed by the program itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POD = {"metadata.namespace": "default", "metadata.labels['ray.io/cluster']": "de
 
 
 def environment(container: Mapping[str, Any], configmaps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The variables that a container gets; those of Secrets are just `secret`."""
+    """The variables of a container; the values of Secrets are `secret`."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", []):
         found |= configmaps.get(source.get("configMapRef", {}).get("name", ""), {})
@@ -31,7 +31,7 @@ def environment(container: Mapping[str, Any], configmaps: Mapping[str, Mapping[s
 
 
 def parse(container: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The subcommand and the options of a container that runs one of our programs; wrong usage raises."""
+    """The verb and the options in the command line of a container; raises for wrong usage."""
     words = [*container.get("command", ["collector"]), *container.get("args", [])]
     words = [re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], word) for word in words]
     words = [re.sub(r"=/etc/ray-history/.*", f"={Path(__file__)}", word) for word in words]

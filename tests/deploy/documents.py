@@ -1,4 +1,4 @@
-"""What the tests of the deployment read: rendered charts, kustomizations, and the schemas they are held against."""
+"""Rendered charts, kustomizations, and the schemas that validate them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
 SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
 
 VERSIONS = ("1.25", "1.37")
-"""The oldest Kubernetes that the chart takes, and the newest."""
+"""The oldest Kubernetes version that the chart supports, and the newest."""
 
 LIVE = {("get", "rayclusters"), ("list", "rayclusters"), ("watch", "rayclusters"), ("get", "services")}
 REVIEWS = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
-"""The rights for live clusters, and for Kubernetes' opinion on who may see what."""
+"""Permissions for live clusters, and for reviews of tokens and accesses."""
 
 Document = dict[str, Any]
 
@@ -34,7 +34,7 @@ def documents(text: str) -> list[Document]:
 
 
 def kustomized(folder: Path) -> list[Document]:
-    """What `kubectl kustomize` makes of a folder that only adds resources, and patches mappings into them."""
+    """The output of `kubectl kustomize` for a folder that only adds resources and patches mappings into them."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     unknown = set(kustomization) - {"apiVersion", "kind", "resources", "patches"}
     assert not unknown, f"{folder}: this merge does not know {unknown}"
@@ -63,7 +63,7 @@ def _merge(target: Document, change: Document) -> None:
 
 
 def containers(document: Document) -> Iterator[Document]:
-    """All containers of a document, with their pods' volumes beside them."""
+    """All containers of a document, with the volumes of their pods."""
     for pod in pods(document):
         yield from pod["spec"].get("initContainers", [])
         yield from pod["spec"]["containers"]
@@ -83,7 +83,7 @@ def pods(document: Document) -> Iterator[Document]:
 
 
 def validate(document: Document) -> None:
-    """Hold a document against the schemas of Kubernetes, strictly; Ray's and Prometheus' against the fields we know."""
+    """Validate a document strictly: against the schemas of Kubernetes, or the fields of other resources."""
     if document["apiVersion"] == "ray.io/v1":
         _validate_ray(document)
     elif document["apiVersion"] == "monitoring.coreos.com/v1":
@@ -101,7 +101,7 @@ def _validate_kubernetes(document: Document) -> None:
 
 @functools.cache
 def _schema(kind: str, api_version: str, version: str) -> Draft202012Validator:
-    """The strict schema that the package `kubernetes-validate` ships; read once, which its own `validate` does not."""
+    """The strict schema of the package `kubernetes-validate`, whose own `validate` reads it every time."""
     group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api_version)
     folder = f"kubernetes-json-schema/v{version}.0-local-strict"
     schema = schema_contents(f"{folder}/{kind.lower()}-{group}.json", version)
@@ -132,7 +132,7 @@ _OPERATOR_SETS = {"POD_IP", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "RAY_CLUSTER_NAMESP
 
 
 def _validate_ray(document: Document) -> None:
-    """The fields of KubeRay's resources that are used here, by the names that its API gives them."""
+    """The fields of KubeRay's resources that are used here."""
     _known(document, {"apiVersion", "kind", "metadata", "spec"}, document["kind"])
     spec = document["spec"]
     match document["kind"]:
@@ -189,7 +189,7 @@ def _known(mapping: Document, names: set[str], where: str) -> None:
 
 
 def check_names(template: Document) -> None:
-    """What the API server refuses although the schema takes it: double names, mounts of volumes that are not there."""
+    """Checks of the API server that the schema does not have: duplicate names, mounts of missing volumes."""
     spec = template["spec"]
     volumes = [volume["name"] for volume in spec.get("volumes", [])]
     assert len(set(volumes)) == len(volumes), volumes
@@ -199,7 +199,7 @@ def check_names(template: Document) -> None:
         mounts = container.get("volumeMounts", [])
         paths = [mount["mountPath"] for mount in mounts]
         assert len(set(paths)) == len(paths), paths
-        # KubeRay's operator adds the volume of the token by itself.
+        # KubeRay's operator adds the volume of the token itself.
         assert {mount["name"] for mount in mounts} - {"ray-token"} <= set(volumes)
         variables = [entry["name"] for entry in container.get("env", [])]
         assert len(set(variables)) == len(variables), variables

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own library (the PyPI package `helm-python-sdk` brings it)."""
+"""The Helm chart, rendered by Helm's own library from the PyPI package `helm-python-sdk`."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def example(request: pytest.FixtureRequest) -> dict[str, Any]:
     return values_of(request.param)
 
 
-def test_it_is_rendered_by_the_real_helm() -> None:
+def test_the_renderer_is_helm() -> None:
     assert helm.helm_sdk_version().startswith("v4.")
 
 
-def test_there_is_an_example_for_every_storage() -> None:
+def test_every_storage_has_an_example() -> None:
     urls = [values_of(path).get("storage", {}).get("url", "") for path in EXAMPLES]
     assert {url.split(":")[0] for url in urls} >= {"s3", "gs", "az", "oss", "file"}
 
 
-def test_helm_finds_nothing_to_complain_about(example: dict[str, Any]) -> None:
+def test_helm_lint_passes(example: dict[str, Any]) -> None:
     report = helm.lint(str(CHART), example, strict=True, namespace="history")
     assert [message for message in report["messages"] if message["severity"] > 1] == []
     assert report["errors"] == []
@@ -69,7 +69,7 @@ def test_every_document_is_valid(example: dict[str, Any]) -> None:
         validate(document)
 
 
-def test_names_are_there_once(example: dict[str, Any]) -> None:
+def test_names_are_unique(example: dict[str, Any]) -> None:
     names = [(each["kind"], each["metadata"]["name"]) for each in render(example)]
     assert len(set(names)) == len(names)
 
@@ -84,7 +84,7 @@ def test_the_server_understands_its_arguments_and_its_storage(example: dict[str,
     assert resolve(options["storage"], Upstream(), env).url == env["RAY_HISTORY_STORAGE"]
 
 
-def test_pods_are_as_restricted_as_can_be(example: dict[str, Any]) -> None:
+def test_pods_meet_the_restricted_standard(example: dict[str, Any]) -> None:
     for document in render(example):
         for pod in pods(document):
             assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -96,14 +96,14 @@ def test_pods_are_as_restricted_as_can_be(example: dict[str, Any]) -> None:
             assert container["resources"]["limits"]["memory"]
 
 
-def test_what_the_server_writes_to_is_mounted(example: dict[str, Any]) -> None:
+def test_writable_directories_are_mounted(example: dict[str, Any]) -> None:
     container = server(render(example))
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert {"/tmp", "/var/cache/ray-history"} <= mounted
     assert "--cache-dir=/var/cache/ray-history" in container["args"]
 
 
-def test_the_service_and_the_monitor_find_the_pods() -> None:
+def test_selectors_match_the_pods() -> None:
     rendered = render(values_of(CHART / "examples" / "production.yaml"))
     labels = one(rendered, "Deployment")["spec"]["template"]["metadata"]["labels"]
     for selector in (
@@ -124,7 +124,7 @@ def test_the_trial_storage_is_not_selected_as_a_server() -> None:
     assert not selector.items() <= labels.items()
 
 
-def test_probes_ask_below_the_base_path_and_by_tls() -> None:
+def test_probes_use_the_base_path_and_tls() -> None:
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
     container = server(render({"storage": {"url": "s3://b"}, "server": {"basePath": "/h", "tlsSecretName": "tls"}}))
     assert [container[probe]["httpGet"]["path"] for probe in probes] == ["/h/livez", "/h/livez", "/h/readz"]
@@ -132,7 +132,7 @@ def test_probes_ask_below_the_base_path_and_by_tls() -> None:
 
 
 def rights(**values: Any) -> set[tuple[str, str]]:
-    """The rights that these values give, as verb and resource."""
+    """The permissions in these values, as verb and resource."""
     rendered = render({"storage": {"url": "s3://b"}, **values})
     roles = [each for each in rendered if each["kind"] == "ClusterRole"]
     rules = [rule for role in roles for rule in role["rules"]]
@@ -150,46 +150,46 @@ def rights(**values: Any) -> set[tuple[str, str]]:
         ({"auth": {"mode": "none"}, "kube": {"readTokenSecrets": True}}, LIVE | {("get", "secrets")}),
     ],
 )
-def test_the_server_has_exactly_the_rights_it_needs(values: dict[str, Any], expected: set[tuple[str, str]]) -> None:
+def test_the_server_has_the_minimal_permissions(values: dict[str, Any], expected: set[tuple[str, str]]) -> None:
     assert rights(**values) == expected
 
 
-def test_without_rights_the_pod_gets_no_token() -> None:
+def test_without_permissions_the_pod_gets_no_token() -> None:
     rendered = render({"storage": {"url": "s3://b"}, "auth": {"mode": "none"}, "kube": {"mode": "off"}})
     assert one(rendered, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({}, "storage.url is required"),
         ({"storage": {"url": "http://x"}}, "url"),
         ({"storage": {"url": "s3://key:secret@bucket"}}, "url"),
-        ({"storage": {"url": "file:///archive"}}, "needs storage.claimName"),
+        ({"storage": {"url": "file:///archive"}}, "requires storage.claimName"),
         ({"storage": {"url": "s3://b"}, "trialS3": {"enabled": True}}, "leave storage.url empty"),
-        ({"storage": {"url": "s3://b"}, "auth": {"mode": "token"}}, "needs auth.tokensSecret.name"),
-        ({"storage": {"url": "s3://b"}, "auth": {"mode": "header"}}, "needs auth.header"),
+        ({"storage": {"url": "s3://b"}, "auth": {"mode": "token"}}, "requires auth.tokensSecret.name"),
+        ({"storage": {"url": "s3://b"}, "auth": {"mode": "header"}}, "requires auth.header"),
         ({"storage": {"url": "s3://b"}, "auth": {"mode": "basic"}}, "mode"),
         ({"storage": {"url": "s3://b"}, "repliaCount": 2}, "repliaCount"),
         (
             {"storage": {"url": "s3://b"}, "replicaCount": 2, "cache": {"persistence": {"enabled": True}}},
-            "needs accessModes [ReadWriteMany]",
+            "requires accessModes [ReadWriteMany]",
         ),
     ],
 )
-def test_wrong_values_are_refused_with_a_reason(values: dict[str, Any], told: str) -> None:
-    with pytest.raises(helm.HelmError, match=re.escape(told)):
+def test_contradictory_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm.HelmError, match=re.escape(message)):
         render(values)
 
 
-def test_keys_are_refused_where_everybody_can_read_them() -> None:
+def test_keys_in_plain_values_are_refused() -> None:
     rendered = render(values_of(CHART / "examples" / "trial.yaml"))
     configmap = one(rendered, "ConfigMap", "ray-history-storage")["data"]
     assert not {name for name in configmap if "KEY" in name}
     assert one(rendered, "Secret", "ray-history-s3")["stringData"]["AWS_SECRET_ACCESS_KEY"]
 
 
-def test_every_value_is_in_the_schema_and_the_chart_tells_its_versions() -> None:
+def test_every_value_is_in_the_schema() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
 
     def missing(values: dict[str, Any], part: dict[str, Any], path: str) -> list[str]:
@@ -210,13 +210,13 @@ def test_every_value_is_in_the_schema_and_the_chart_tells_its_versions() -> None
     assert about["kubeVersion"] == f">={VERSIONS[0]}.0-0"
 
 
-def test_a_flag_that_does_not_exist_would_be_found() -> None:
+def test_an_unknown_option_is_detected() -> None:
     container = {"command": ["ray-history"], "args": ["serve", "--cach-dir=/x"]}
     with pytest.raises(click.NoSuchOption):
         parse(container, {})
 
 
-def test_an_account_and_a_role_of_your_own_are_taken() -> None:
+def test_an_existing_account_and_role_are_used() -> None:
     values = {
         "storage": {"url": "s3://b"},
         "serviceAccount": {"create": False, "name": "mine"},

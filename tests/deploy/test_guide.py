@@ -1,4 +1,4 @@
-"""What docs/kubernetes.md tells people to type."""
+"""Commands and names in docs/kubernetes.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
 COMMANDS = re.findall(r"^(?:ray-history [^`]*?)$(?<!\\)", GUIDE.replace("\\\n", " "), re.MULTILINE)
 
 
-def test_files_that_it_names_are_there() -> None:
+def test_named_files_exist() -> None:
     named = set(re.findall(r"deploy/[\w./-]*\w", GUIDE))
     assert len(named) > 10
     assert [name for name in named if not (ROOT / name).exists()] == []
@@ -25,14 +25,14 @@ def test_files_that_it_names_are_there() -> None:
     ("pattern", "folder"),
     [(r"`examples/([\w-]+\.yaml)`", CHART / "examples"), (r"`overlays/(\w+)`", MANIFESTS / "overlays")],
 )
-def test_short_names_are_there(pattern: str, folder: Path) -> None:
+def test_short_names_exist(pattern: str, folder: Path) -> None:
     named = re.findall(pattern, GUIDE)
     assert named
     assert [name for name in named if not (folder / name).exists()] == []
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_commands_are_understood(line: str, tmp_path: Path) -> None:
+def test_commands_are_valid(line: str, tmp_path: Path) -> None:
     (tmp_path / "file.yaml").write_text("")
     words = shlex.split(re.split(r"[|>]", line)[0])[1:]
     words = [str(tmp_path / "file.yaml") if word.endswith(".yaml") else word for word in words]
@@ -47,7 +47,7 @@ def test_the_commands_were_found() -> None:
     assert len(COMMANDS) >= 5
 
 
-def test_values_that_it_sets_exist() -> None:
+def test_values_exist_in_the_chart() -> None:
     values = (CHART / "values.schema.json").read_text()
     for path in re.findall(r"--set ([\w.]+)=", GUIDE):
         for name in path.split("."):

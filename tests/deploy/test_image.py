@@ -51,7 +51,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 def mounts(path: Path, name: str) -> list[str]:
-    """Where the container of a manifest can write."""
+    """The writable directories of a container in a manifest."""
     (first, *_) = [
         each for document in documents(path.read_text()) for each in containers(document) if each["name"] == name
     ]
@@ -100,9 +100,9 @@ def test_the_programs_are_where_kuberay_has_them(image: Image, program: str) -> 
 
 
 def test_it_has_no_rights_and_nothing_to_write_to(image: Image) -> None:
-    told = image.run("sh", "-c", "id -u; id -g; grep CapEff /proc/self/status; touch /x /opt/ray-history/x /tmp/x")
-    assert told.stdout.split() == ["1000", "1000", "CapEff:", "0000000000000000"]
-    assert told.stderr.count("Read-only file system") == 3
+    printed = image.run("sh", "-c", "id -u; id -g; grep CapEff /proc/self/status; touch /x /opt/ray-history/x /tmp/x")
+    assert printed.stdout.split() == ["1000", "1000", "CapEff:", "0000000000000000"]
+    assert printed.stderr.count("Read-only file system") == 3
 
 
 def test_no_installer_is_left(image: Image) -> None:
@@ -122,7 +122,7 @@ def test_packages_keep_their_metadata_for_a_bill_of_materials(image: Image) -> N
 
 @pytest.fixture
 def storage(seaweedfs: SeaweedFS, tmp_path: Path) -> dict[str, str]:
-    """The variables of a bucket of our own."""
+    """The variables of a new bucket."""
     return {**s3_variables(seaweedfs), "S3_BUCKET": f"image-{abs(hash(tmp_path))}"}
 
 
@@ -216,7 +216,7 @@ def ray(real_ray: str) -> Iterator[RayCluster]:
 
 
 def is_polled(storage: dict[str, str], words: bytes) -> bool:
-    """Whether an answer of the dashboard with these words is in the bucket."""
+    """Whether a polled snapshot with this text is in the bucket."""
     store = open_store(resolve(f"s3://{storage['S3_BUCKET']}", Upstream(), storage))
     polled = [each.key for each in store.list("") if "/fetched_endpoints/" in each.key and "jobs" in each.key]
     return any(words in store.get(key) for key in polled)
@@ -225,7 +225,7 @@ def is_polled(storage: dict[str, str], words: bytes) -> bool:
 def test_an_injected_pod_is_seen_after_its_end(
     image: Image, ray: RayCluster, storage: dict[str, str], tmp_path: Path
 ) -> None:
-    """A real Ray with the variables that `inject` gave it, and the image as the sidecar that `inject` added."""
+    """A real Ray with the variables from `inject`, and the image as the sidecar from `inject`."""
     events, port = free_ports(2)
     env = (*storage.items(), ("RAY_DASHBOARD_ADDRESS", ray.dashboard))
     sidecar = Sidecar(image="ours", storage=f"s3://{storage['S3_BUCKET']}", env=env, port=events)

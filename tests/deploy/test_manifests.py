@@ -1,4 +1,4 @@
-"""The plain manifests: what kustomize makes of them is valid, and our programs understand what they are told."""
+"""The plain manifests: the output of kustomize is valid, and the programs accept its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart's S3 server for trying out: its arguments, given to the real program, make a bucket that we can use."""
+"""The S3 server of the chart for evaluation: its arguments are run with the real program."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LISTENERS = (
     "admin.port",
     "admin.port.grpc",
 )
-"""In a pod each has its usual port; here others may be using it."""
+"""In a pod each has its default port, which may be in use here."""
 
 
-def test_it_comes_up_with_the_bucket_and_knows_only_its_own_keys(tmp_path: Path) -> None:
+def test_it_has_the_bucket_and_accepts_only_its_keys(tmp_path: Path) -> None:
     rendered = render(values_of(CHART / "examples" / "trial.yaml"))
     (container,) = containers(one(rendered, "Deployment", "ray-history-s3"))
     keys = one(rendered, "Secret", "ray-history-s3")["stringData"]
-    told = one(rendered, "ConfigMap", "ray-history-storage")["data"]
+    config = one(rendered, "ConfigMap", "ray-history-storage")["data"]
     port, grpc, *others = free_ports(2 + len(LISTENERS))
     arguments = [
         *(argument for argument in container["args"] if not argument.startswith(("-dir=", "-s3.port=", "-ip."))),
         *(f"-dir={tmp_path}", f"-s3.port={port}", f"-s3.port.grpc={grpc}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
         *(f"-{name}={number}" for name, number in zip(LISTENERS, others, strict=True)),
     ]
-    variables = {**told, **keys, "S3_ENDPOINT": f"http://127.0.0.1:{port}"}
+    variables = {**config, **keys, "S3_ENDPOINT": f"http://127.0.0.1:{port}"}
     store = open_store(resolve(None, Upstream(), variables))
 
     def ready() -> bool:
@@ -62,7 +62,7 @@ def test_it_comes_up_with_the_bucket_and_knows_only_its_own_keys(tmp_path: Path)
             stranger.check()
 
 
-def test_the_key_is_made_anew_for_everybody() -> None:
+def test_every_release_gets_its_own_key() -> None:
     values = values_of(CHART / "examples" / "trial.yaml")
     made = {one(render(values), "Secret", "ray-history-s3")["stringData"]["AWS_SECRET_ACCESS_KEY"] for _ in range(3)}
     assert len(made) == 3

@@ -28,7 +28,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (ternary (include "ray-history.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{- /* Whether the server talks to the API server at all. */ -}}
+{{- /* Whether the server uses the API server. */ -}}
 {{- define "ray-history.asksKubernetes" -}}
 {{- if or (ne .Values.kube.mode "off") (eq .Values.auth.mode "kubernetes") -}}true{{- end -}}
 {{- end -}}
@@ -41,22 +41,22 @@ s3://{{ .Values.trialS3.bucket }}
 {{- end -}}
 {{- end -}}
 
-{{- /* What does not go together, said before anything is installed. */ -}}
+{{- /* Refuses contradictory values before anything is installed. */ -}}
 {{- define "ray-history.check" -}}
 {{- $replicas := ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled | int -}}
 {{- if and (gt $replicas 1) .Values.cache.persistence.enabled (not (has "ReadWriteMany" .Values.cache.persistence.accessModes)) -}}
-{{- fail "cache.persistence with more than one replica needs accessModes [ReadWriteMany]; without persistence each pod has a cache of its own" -}}
+{{- fail "cache.persistence with more than one replica requires accessModes [ReadWriteMany]; without persistence each pod has its own cache" -}}
 {{- end -}}
 {{- if and .Values.trialS3.enabled .Values.storage.url -}}
 {{- fail "trialS3.enabled brings its own storage: leave storage.url empty" -}}
 {{- end -}}
 {{- if and (hasPrefix "file://" .Values.storage.url) (not .Values.storage.claimName) -}}
-{{- fail "storage.url file:///dir needs storage.claimName, the claim to mount there" -}}
+{{- fail "storage.url file:///dir requires storage.claimName, the claim to mount there" -}}
 {{- end -}}
 {{- if and (eq .Values.auth.mode "token") (not .Values.auth.tokensSecret.name) -}}
-{{- fail "auth.mode token needs auth.tokensSecret.name, the Secret with the tokens" -}}
+{{- fail "auth.mode token requires auth.tokensSecret.name, the Secret with the tokens" -}}
 {{- end -}}
 {{- if and (eq .Values.auth.mode "header") (not (and .Values.auth.header .Values.auth.trustedPeers)) -}}
-{{- fail "auth.mode header needs auth.header and auth.trustedPeers, the proxies that may set it" -}}
+{{- fail "auth.mode header requires auth.header and auth.trustedPeers, the proxies that may set it" -}}
 {{- end -}}
 {{- end -}}
