@@ -24,7 +24,7 @@ from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.fingerprint.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 JOB = """
 import ray, sys, time

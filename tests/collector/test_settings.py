@@ -78,19 +78,19 @@ def test_a_bare_number_is_no_duration(text: str) -> None:
         ({"RAY_CLUSTER_NAME": "Upper_Case"}, "is not a valid name"),
         ({"RAY_CLUSTER_NAME": "c", "RAY_ROLE": "boss"}, "use Head or Worker"),
         ({"RAY_CLUSTER_NAME": "c", "OWNER_KIND": "raycron", "OWNER_NAME": "x"}, "use rayjob or rayservice"),
-        ({"RAY_CLUSTER_NAME": "c", "OWNER_KIND": "rayjob"}, "give both or none"),
+        ({"RAY_CLUSTER_NAME": "c", "OWNER_KIND": "rayjob"}, "must be given together"),
         ({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "soon"}, r"PUSH_INTERVAL\) is 'soon': write a duration"),
-        ({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "0"}, "must be longer than nothing"),
+        ({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "0"}, "must be positive"),
         ({"RAY_CLUSTER_NAME": "c", "EVENTS_PORT": "many"}, "write a whole number"),
         ({"RAY_CLUSTER_NAME": "c", "ENABLE_LOG_COLLECTOR": "yes"}, "write true or false"),
         (
             {"RAY_CLUSTER_NAME": "c", "ENABLE_LOG_COLLECTOR": "false", "ENABLE_EVENT_COLLECTOR": "0"},
-            "nothing is left to do",
+            "nothing to collect",
         ),
         ({"RAY_CLUSTER_NAME": "c", "RAY_NODE_ID": "node 7"}, "write the node's id in hex"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_fix(env: dict[str, str], fix: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_fix(env: dict[str, str], fix: str) -> None:
     with pytest.raises(WrongSetting, match=fix):
         settings(env)
 

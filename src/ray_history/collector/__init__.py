@@ -1,5 +1,5 @@
-"""The collector: stands beside a Ray node and keeps what it tells, writes and shows.
+"""The collector: runs beside a Ray node and stores its events, its logs and the state of its dashboard.
 
-It takes Ray's exported events into a durable spool and ships them to the archive, follows the log files, and on the
-head keeps the dashboard state that events do not carry. It knows nothing of how history is rebuilt or served.
+It receives Ray's exported events into a durable spool and uploads them, uploads log files while they grow, and on the
+head polls the dashboard for state that events do not carry. It does not depend on how history is rebuilt or served.
 """

@@ -1,9 +1,8 @@
-"""The running collector: threads that ship events, follow logs and poll the dashboard, and how they end.
+"""The running collector: threads that upload events, upload logs and poll the dashboard, and the shutdown.
 
-It listens from the first moment and never gives up waiting: Ray may start late, restart or be broken, the store may be
-away. On SIGTERM it goes on listening, because Ray was told to stop at the same moment and still flushes; then the last
-things are stored, the important ones first, inside the grace period. What does not make it stays on the volume and is
-shipped by the next start.
+It listens from the start and never stops retrying: Ray may start late, restart or fail, the store may be unreachable.
+On SIGTERM it keeps listening, because Ray gets the same signal and still flushes; then the rest is uploaded within the
+grace period, the most important first. What is left stays on the volume for the next start.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores import Store
 
 from .destination import Destination
-from .ingest.http import GroupCommit, Intake
+from .ingest.http import GroupCommit, IngestApp
 from .ingest.shipper import EventShipper
 from .ingest.spool import Spool
 from .ingest.status_pages import pages
@@ -36,20 +35,20 @@ from .settings import CollectorSettings
 
 logger = logging.getLogger(__name__)
 
-QUIET = 2.0
-"""Seconds without a batch after which Ray has flushed; its agents send every second at the least."""
+QUIET_SECONDS = 2.0
+"""Seconds without a batch after which Ray has flushed; its agents send at least every second."""
 _TICK = 0.25
-_POLL_AT_FIRST = 2.0
-"""Seconds between polls of a young session, growing to the interval: many a cluster lives for less than one."""
+_FIRST_POLL_INTERVAL = 2.0
+"""Seconds between polls of a new session, growing to the interval: many clusters live for less than that."""
 _SHARE_FOR_RAY = 1 / 3
-"""Of the grace period: for Ray to end; if it lives on, we were told to stop alone and the next start goes on."""
+"""Part of the grace period in which Ray may end. If it does not, only the collector is being restarted."""
 
 
 class Collector:
-    """Everything between Ray's node and the archive, in one process."""
+    """Everything between a Ray node and the archive, in one process."""
 
     def __init__(
-        self, settings: CollectorSettings, store: Store, dashboard: Dashboard, ask_node: Callable[[], str | None]
+        self, settings: CollectorSettings, store: Store, dashboard: Dashboard, lookup_node: Callable[[], str | None]
     ) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._settings = settings
@@ -60,7 +59,7 @@ class Collector:
             head=settings.head,
             node_id=settings.node_id,
             session_dir=settings.session_dir,
-            ask=ask_node,
+            lookup=lookup_node,
         )
         self._ledgers = LedgerBook(settings.data_dir / "ledger.json")
         self._spool = Spool(
@@ -69,11 +68,11 @@ class Collector:
         for problem in self._spool.problems:
             logger.warning("spool: %s", problem)
         self._commit = GroupCommit(self._spool)
-        self.intake = Intake(self._commit, pages(self.status), body_bytes=settings.body_bytes)
+        self.ingest = IngestApp(self._commit, pages(self.status), body_bytes=settings.body_bytes)
         self._events = EventShipper(self._spool, self._destination, self._ledgers, self, compress=settings.compress)
         self._logs = SessionLogs(self._destination, self.node, self._ledgers, settings)
         self._publisher = LedgerPublisher(
-            self._destination, self.node, self._ledgers, self.intake, role="head" if settings.head else "worker"
+            self._destination, self.node, self._ledgers, self.ingest, role="head" if settings.head else "worker"
         )
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
@@ -83,32 +82,32 @@ class Collector:
         self._store_failures = 0
         self._ever_reached = False
 
-    # What the shipper asks --------------------------------------------------------------------------------------------
+    # SessionObserver --------------------------------------------------------------------------------------------
 
     def own_node(self, session: str) -> str | None:
         return self.node.node_id_of(session)
 
-    def saw(self, session: str, node: str) -> None:
-        """Mark the session in the archive at first sight, so that it is listed from its first second."""
+    def session_seen(self, session: str, node: str) -> None:
+        """Write the marker of a new session, so that it is listed from its first second."""
         if node:
-            self.node.tell(session, node)
+            self.node.node_seen(session, node)
         if own := self.own_node(session):
             self._ledgers.node(session, own)
         if session not in self._marked:
             self._store.put(self._destination.marker(session), b"")
             self._marked.add(session)
-            logger.info("session %s is marked in %s", session, self._store.url)
+            logger.info("wrote the marker of session %s to %s", session, self._store.url)
 
     def current_session(self) -> str | None:
         current = self.node.current()
         return current.name if current else None
 
-    # Life -------------------------------------------------------------------------------------------------------------
+    # Start and shutdown ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         loops: list[Callable[[], None]] = [self._ship_events]
         if self._settings.logs:
-            loops.append(self._follow_logs)
+            loops.append(self._upload_logs)
             if self._settings.head:
                 loops.append(self._poll_dashboard)
         for loop in loops:
@@ -117,28 +116,28 @@ class Collector:
             self._threads.append(thread)
 
     def finish(self) -> bool:
-        """Store the last things within the grace period; True when nothing is left."""
+        """Upload the rest within the grace period; True if nothing is left."""
         deadline = time.monotonic() + self._settings.shutdown_grace
         self._stop.set()
         final_poll = threading.Thread(target=self._final_poll, args=(deadline,), name="final poll", daemon=True)
         final_poll.start()
         loops_ended = self._join(self._threads, deadline - self._settings.shutdown_grace / 2)
         if loops_ended:
-            with self._told("reading the agent's metrics"):
+            with self._logged("reading the agent's metrics"):
                 self._publisher.read_agent_metrics()
             self._ship_rest()
             self._ship_tails()
-            self._until_quiet(deadline)
+            self._wait_for_ray(deadline)
         self._join([final_poll], deadline - 3)
-        if not loops_ended:  # the store does not answer, and two threads must not ship the same
+        if not loops_ended:  # the store does not answer, and two threads must not upload the same
             return False
         all_stored = self._ship_rest()
         if self._settings.logs:
-            with self._told("storing the logs") as outcome:
+            with self._logged("uploading the logs") as outcome:
                 all_stored &= self._logs.finish(deadline - 1)
             all_stored &= outcome.succeeded
         all_stored &= self._ship_rest()
-        with self._told("storing the ledger") as outcome:
+        with self._logged("uploading the ledger") as outcome:
             self._publisher.publish_last(all_stored=all_stored)
         return all_stored and outcome.succeeded
 
@@ -147,17 +146,17 @@ class Collector:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def _until_quiet(self, deadline: float) -> None:
-        """Ray was told to stop when we were: its last events and log lines come until it is gone and quiet."""
+    def _wait_for_ray(self, deadline: float) -> None:
+        """Wait for the last events and log lines of Ray, which is usually stopped at the same time."""
         latest = deadline - self._settings.shutdown_grace * (1 - _SHARE_FOR_RAY)
-        earliest = time.monotonic() + QUIET
+        earliest = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < latest:
-            if time.monotonic() > max(earliest, self.intake.last_post + QUIET) and not self.node.is_alive():
+            if time.monotonic() > max(earliest, self.ingest.last_post + QUIET_SECONDS) and not self.node.is_alive():
                 return
             time.sleep(_TICK)
 
     def _ship_rest(self) -> bool:
-        with self._told("storing the last events"):
+        with self._logged("uploading the last events"):
             self._reach_store()
             self._spool.seal()
             self._events.ship_all()
@@ -165,7 +164,7 @@ class Collector:
 
     def _ship_tails(self) -> None:
         if self._settings.logs:
-            with self._told("storing the last log lines"):
+            with self._logged("uploading the last log lines"):
                 self._logs.ship_now()
 
     # Loops ------------------------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ class Collector:
         while not self._stop.wait(_TICK):
             if time.monotonic() < due:
                 continue
-            with self._told("shipping events") as outcome:
+            with self._logged("uploading events") as outcome:
                 self._reach_store()
                 if self._oldest_age() >= self._settings.events_interval:
                     self._spool.seal()
@@ -185,18 +184,18 @@ class Collector:
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
 
     def _oldest_age(self) -> float:
-        """Seconds that the oldest batch has waited; 0 when none waits."""
+        """Age of the oldest batch in seconds; 0 if there is none."""
         oldest = self._spool.oldest_ns
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest) / 1e9)
 
-    def _follow_logs(self) -> None:
+    def _upload_logs(self) -> None:
         while not self._stop.wait(1.0 if self._ever_reached else _TICK):
             if not self._ever_reached:
                 continue
-            with self._told("following the logs"):
+            with self._logged("uploading logs"):
                 current = self.node.current()
                 if current is not None:
-                    self.saw(current.name, "")
+                    self.session_seen(current.name, "")
                 self._logs.tick()
 
     def _poll_dashboard(self) -> None:
@@ -207,8 +206,8 @@ class Collector:
                 continue
             if current.name != session:
                 session, answered = current.name, 0.0
-            due = time.monotonic() + _POLL_AT_FIRST
-            with self._told("polling the dashboard"):
+            due = time.monotonic() + _FIRST_POLL_INTERVAL
+            with self._logged("polling the dashboard"):
                 report = self._poller.poll(session, deadline=time.monotonic() + self._settings.poll_interval)
                 if report.stored or report.unchanged:
                     answered = answered or time.monotonic()
@@ -218,29 +217,29 @@ class Collector:
         current = self.node.current()
         if current is not None and self._settings.head and self._settings.logs:
             budget = min(8.0, self._settings.shutdown_grace / 3)
-            with self._told("polling the dashboard a last time"):
+            with self._logged("the final poll of the dashboard"):
                 self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
 
     def _reach_store(self) -> None:
         if not self._ever_reached:
             self._store.check(create=True)
             self._ever_reached = True
-            logger.info("%s is reached", self._store.url)
+            logger.info("connected to %s", self._store.url)
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[_Outcome]:
-        """A failure of the store or the volume is told when it changes, and tried again by the caller's loop."""
+    def _logged(self, doing: str) -> Iterator[_Outcome]:
+        """Log a failure of the store or the volume when it changes; the caller's loop tries again."""
         outcome = _Outcome()
         try:
             yield outcome
         except (ArchiveError, OSError) as error:
             self._store_failures += 1
             if str(error) != self._store_error:
-                logger.error("%s failed and will be tried again: %s", doing, error)
+                logger.error("%s failed, will retry: %s", doing, error)
             self._store_error = str(error)
             return
         except Exception:
-            logger.exception("%s failed in a way that should not happen", doing)
+            logger.exception("%s failed with an unexpected error", doing)
             return
         outcome.succeeded = True
         if self._ever_reached and self._store_error:
@@ -249,7 +248,7 @@ class Collector:
             self._store_error = ""
 
     def status(self) -> dict[str, Any]:
-        """The collector as it is now."""
+        """The content of `/v1/status`."""
         current = self.node.current()
         with self._ledgers.lock:
             sessions = msgspec.to_builtins(self._ledgers.saved.sessions)
@@ -259,15 +258,15 @@ class Collector:
             "session": current.name if current else None,
             "node": self.node.node_id(current) if current else None,
             "intake": {
-                "batches": self.intake.batches,
-                "bytes": self.intake.bytes,
-                "duplicated": self.intake.duplicated,
-                "refused": dict(self.intake.refused),
+                "batches": self.ingest.batches,
+                "bytes": self.ingest.bytes,
+                "duplicated": self.ingest.duplicated,
+                "refused": dict(self.ingest.refused),
             },
             "spool": {
                 "bytes": self._spool.size,
                 "limit": self._settings.spool_bytes,
-                "full": self.intake.full,
+                "full": self.ingest.full,
                 "lag_seconds": self._oldest_age(),
             },
             "store": {

@@ -1,4 +1,4 @@
-"""Where a collector puts things: one cluster's place in the archive."""
+"""Object keys of one cluster in the archive, as a collector writes them."""
 
 from __future__ import annotations
 

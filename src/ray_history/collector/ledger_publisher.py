@@ -9,7 +9,7 @@ from ray_history.archive import ledger as ledger_object
 from ray_history.archive.ledger import Ledger
 
 from .destination import Destination
-from .ingest.http import Intake
+from .ingest.http import IngestApp
 from .ledger import UNKNOWN_SESSION, LedgerBook
 from .node.identity import RayNode
 from .polling import agent_metrics
@@ -23,11 +23,13 @@ HEARTBEAT = 300.0
 class LedgerPublisher:
     """Uploads each session's ledger when it is due."""
 
-    def __init__(self, destination: Destination, node: RayNode, book: LedgerBook, intake: Intake, *, role: str) -> None:
+    def __init__(
+        self, destination: Destination, node: RayNode, book: LedgerBook, ingest: IngestApp, *, role: str
+    ) -> None:
         self._destination = destination
         self._node = node
         self._book = book
-        self._intake = intake
+        self._ingest = ingest
         self._role = role
         self._due = 0.0
         self._published: dict[str, tuple[float, bytes]] = {}
@@ -39,7 +41,7 @@ class LedgerPublisher:
         """Upload changed ledgers and due heartbeats; does nothing until `LEDGER_INTERVAL` has passed."""
         if time.monotonic() < self._due:
             return
-        self._count_intake()
+        self._count_ingest()
         self.read_agent_metrics()
         current = self._node.current()
         for name, ledger in self._publishable():
@@ -50,7 +52,7 @@ class LedgerPublisher:
 
     def publish_last(self, *, all_stored: bool) -> None:
         """Upload the final ledgers of this process."""
-        self._count_intake()
+        self._count_ingest()
         current = self._node.current()
         for name, ledger in self._publishable():
             if current is not None and current.name == name:
@@ -89,9 +91,9 @@ class LedgerPublisher:
         self._published[key] = (time.monotonic(), content)
         self._book.save()
 
-    def _count_intake(self) -> None:
+    def _count_ingest(self) -> None:
         """Add the intake's new duplicates and refusals to the current session; the intake does not know sessions."""
-        duplicates, refused = self._intake.duplicated, sum(self._intake.refused.values())
+        duplicates, refused = self._ingest.duplicated, sum(self._ingest.refused.values())
         session = self._node.current()
         if (duplicates, refused) == (self._counted_duplicates, self._counted_refused) or session is None:
             return

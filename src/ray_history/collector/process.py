@@ -1,4 +1,4 @@
-"""Runs a collector as a process: listens, waits for SIGTERM or SIGINT, ends in time."""
+"""Runs a collector as a process: listens, waits for SIGTERM or SIGINT, ends within the grace period."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
 
 def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -> int:
-    """Collect until told to stop; returns the exit code."""
+    """Collect until SIGTERM or SIGINT; returns the exit code."""
 
     def token() -> str | None:
         return ray_token(environ)
 
-    _give_memory_back()
-    told_to_stop = threading.Event()
+    _return_freed_memory()
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told_to_stop.set())
+        signal.signal(number, lambda *_: stop.set())
     listener = _listen(settings) if settings.events else None
     try:
         collector = Collector(settings, store, Dashboard(settings.dashboard, token), NodeLookup(environ, token))
@@ -46,32 +46,30 @@ def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -
     collector.start()
     if listener:
         host, port = listener.getsockname()[:2]
-        logger.info("taking events at http://%s:%d/v1/events for %s", host, port, settings.cluster.path)
-    told_to_stop.wait()
-    logger.info("told to stop; storing the last things within %g s", settings.shutdown_grace)
+        logger.info("receiving events at http://%s:%d/v1/events for %s", host, port, settings.cluster.path)
+    stop.wait()
+    logger.info("stopping; final uploads within %g s", settings.shutdown_grace)
     began = time.monotonic()
     complete = collector.finish()
     if server is not None:
         server.should_exit = True
     took = time.monotonic() - began
     if complete:
-        logger.info("everything is stored, in %.1f s", took)
+        logger.info("stored everything in %.1f s", took)
     else:
-        logger.error("not everything could be stored in %.1f s; the rest waits in %s", took, settings.data_dir)
+        logger.error("could not store everything in %.1f s; the rest is in %s", took, settings.data_dir)
     return 0
 
 
 def leave(code: int) -> None:
-    """End without waiting for threads that still hang on a store that does not answer."""
+    """Exit without waiting for threads that are blocked by a store."""
     logging.shutdown()
     os._exit(code)
 
 
-def _give_memory_back() -> None:
-    """Have glibc return large blocks when they are freed, instead of keeping an arena of them per thread.
-
-    Batches are a megabyte each and die at once: measured with four senders, this is 50 MiB instead of 115.
-    """
+def _return_freed_memory() -> None:
+    """Make glibc return large blocks when they are freed, instead of keeping them in an arena per thread."""
+    # Batches have a megabyte and are freed at once: with four senders, this takes 50 MiB instead of 115.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc only
         mallopt(_M_ARENA_MAX, 1)
@@ -90,9 +88,9 @@ def _listen(settings: CollectorSettings) -> socket.socket:
 
 
 def _serve(collector: Collector, listener: socket.socket) -> uvicorn.Server:
-    """The HTTP server in a thread of its own, so that nothing else delays an acknowledgement."""
+    """Start the HTTP server in a thread of its own, so that nothing else delays an acknowledgement."""
     config = uvicorn.Config(
-        collector.intake,
+        collector.ingest,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -102,5 +100,5 @@ def _serve(collector: Collector, listener: socket.socket) -> uvicorn.Server:
         server_header=False,
     )
     server = uvicorn.Server(config)
-    threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="intake", daemon=True).start()
+    threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="ingest", daemon=True).start()
     return server

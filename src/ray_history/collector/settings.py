@@ -1,7 +1,7 @@
-"""The collector's settings: one table drives flags, environment variables and documentation.
+"""The collector's settings: one table for flags, environment variables and documentation.
 
 The names, old and new, are KubeRay's; the environment wins over flags, as upstream. A malformed value is an error that
-names the setting, except where upstream says a sidecar must not die of it: there the default is used, with a warning.
+names the setting, except where upstream uses the default with a warning, because a sidecar must not fail to start.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "
 
 
 class WrongSetting(ValueError):
-    """A setting that cannot be right; the message says which and how to write it."""
+    """An invalid setting; the message says which one and how to write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its flags (the first is the name we document), variable, default and meaning."""
+    """One setting: its flags (the first is documented), variable, default and help."""
 
     flags: tuple[str, ...]
     variable: str
     kind: Kind
     default: str
     help: str
-    forgiving: bool = False
-    """A malformed value is warned about and ignored: a crash-looping sidecar would take the head out of service."""
+    lenient: bool = False
+    """A malformed value only causes a warning: a sidecar in a crash loop would make the head unavailable."""
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ SETTINGS = (
         "duration",
         "0s",
         "Upload events at least this often; 0s means every push interval.",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--event-max-file-size-mb",),
@@ -110,7 +110,7 @@ SETTINGS = (
         "number",
         "4",
         "Maximum size in MiB of an event file before compression; it is held in memory during the upload.",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--event-max-disk-mb",),
@@ -118,7 +118,7 @@ SETTINGS = (
         "number",
         "1024",
         "Maximum size of the spool in MiB. When it is full because uploads fail, Ray is asked to retry later.",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--event-max-body-mb",),
@@ -126,7 +126,7 @@ SETTINGS = (
         "number",
         "64",
         "Maximum size in MiB of a posted batch, which holds up to 1,000 events (10,000 in older versions of Ray).",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--event-compression-enabled",),
@@ -134,7 +134,7 @@ SETTINGS = (
         "boolean",
         "true",
         "Compress event files with gzip.",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--log-batching",),
@@ -152,7 +152,7 @@ SETTINGS = (
         "duration",
         "30s",
         "Interval of polling the dashboard (head only).",
-        forgiving=True,
+        lenient=True,
     ),
     Setting(
         ("--additional-endpoints",),
@@ -167,14 +167,14 @@ SETTINGS = (
         "duration",
         "25s",
         "Time for the last uploads after SIGTERM; Kubernetes sends SIGKILL after 30 s by default.",
-        forgiving=True,
+        lenient=True,
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """What the collector was told, checked."""
+    """The validated settings."""
 
     cluster: Cluster
     head: bool
@@ -200,13 +200,13 @@ class CollectorSettings:
 
 
 def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> CollectorSettings:
-    """The settings that flags (by setting name) and environment add up to."""
+    """The settings from flags (by setting name) and environment."""
     values = {setting.name: _value(setting, flags.get(setting.name), environ) for setting in SETTINGS}
     role = str(values["role"]).strip().lower()
     if role not in ("head", "worker"):
         raise WrongSetting(f"--role (RAY_ROLE) is {values['role']!r}: use Head or Worker")
     if not values["enable_event_collector"] and not values["enable_log_collector"]:
-        raise WrongSetting("both --enable-event-collector and --enable-log-collector are false: nothing is left to do")
+        raise WrongSetting("both --enable-event-collector and --enable-log-collector are false: nothing to collect")
     ray_root = Path(values["ray_tmp_root"])
     push = _positive(values, "push_interval", "--push-interval (PUSH_INTERVAL)")
     return CollectorSettings(
@@ -239,10 +239,10 @@ def _value(setting: Setting, flag: str | None, environ: Mapping[str, str]) -> An
     try:
         return _parsed(setting.kind, text)
     except ValueError as error:
-        told = f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}"
-        if not setting.forgiving:
-            raise WrongSetting(told) from error
-        logger.warning("%s; using %s", told, setting.default)
+        message = f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}"
+        if not setting.lenient:
+            raise WrongSetting(message) from error
+        logger.warning("%s; using %s", message, setting.default)
         return _parsed(setting.kind, setting.default)
 
 
@@ -263,7 +263,7 @@ def _parsed(kind: Kind, text: str) -> Any:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as `300ms`, `1m30s` or `1h`."""
+    """Seconds in a Go duration such as `300ms`, `1m30s` or `1h`."""
     if text == "0":
         return 0.0
     parts = _DURATION_PART.findall(text)
@@ -272,9 +272,9 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNIT[unit] for number, unit in parts)
 
 
-def _positive(values: Mapping[str, Any], name: str, shown: str) -> float:
+def _positive(values: Mapping[str, Any], name: str, label: str) -> float:
     if values[name] <= 0:
-        raise WrongSetting(f"{shown} must be longer than nothing, such as 10s")
+        raise WrongSetting(f"{label} must be positive, such as 10s")
     return float(values[name])
 
 
@@ -291,7 +291,7 @@ def _cluster(values: Mapping[str, Any]) -> Cluster:
     if kind not in ("", "rayjob", "rayservice"):
         raise WrongSetting(f"--owner-kind (OWNER_KIND) is {kind!r}: use rayjob or rayservice")
     if bool(kind) != bool(owner):
-        raise WrongSetting("--owner-kind (OWNER_KIND) and --owner-name (OWNER_NAME) go together: give both or none")
+        raise WrongSetting("--owner-kind (OWNER_KIND) and --owner-name (OWNER_NAME) must be given together")
     try:
         return Cluster(
             dns_name(values["namespace"], "namespace"),

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from ray_history.collector.ingest.http import GroupCommit, Intake
+from ray_history.collector.ingest.http import GroupCommit, IngestApp
 from ray_history.collector.ingest.spool import Spool
 from ray_history.collector.ingest.status_pages import METRICS, pages
 
@@ -45,9 +46,9 @@ def spool(tmp_path: Path) -> Iterator[CountingSpool]:
 
 
 @pytest.fixture
-def intake(spool: CountingSpool) -> Iterator[Intake]:
+def app(spool: CountingSpool) -> Iterator[IngestApp]:
     commit = GroupCommit(spool)
-    yield Intake(commit, pages(lambda: STATUS), body_bytes=10_000)
+    yield IngestApp(commit, pages(lambda: STATUS), body_bytes=10_000)
     commit.stop()
 
 
@@ -57,7 +58,7 @@ def kept(spool: Spool) -> list[bytes]:
 
 
 async def request(
-    intake: Intake,
+    app: IngestApp,
     method: str = "POST",
     path: str = "/v1/events",
     chunks: tuple[bytes, ...] = (b"",),
@@ -77,90 +78,90 @@ async def request(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await intake({"type": "http", "method": method, "path": path}, receive, send)
+    await app({"type": "http", "method": method, "path": path}, receive, send)
     if not sent:
         return None, {}, b""
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, sent[1]["body"]
 
 
-def post(intake: Intake, *chunks: bytes, cut: bool = False) -> tuple[int | None, dict[str, str], bytes]:
-    return asyncio.run(request(intake, chunks=chunks, cut=cut))
+def post(app: IngestApp, *chunks: bytes, cut: bool = False) -> tuple[int | None, dict[str, str], bytes]:
+    return asyncio.run(request(app, chunks=chunks, cut=cut))
 
 
-def get(intake: Intake, path: str, method: str = "GET") -> tuple[int | None, dict[str, str], bytes]:
-    return asyncio.run(request(intake, method, path))
+def get(app: IngestApp, path: str, method: str = "GET") -> tuple[int | None, dict[str, str], bytes]:
+    return asyncio.run(request(app, method, path))
 
 
-def test_an_acknowledged_batch_is_in_the_spool_byte_for_byte(intake: Intake, spool: CountingSpool) -> None:
-    assert post(intake, b'[{"a"', b": 1}]")[0] == 200
+def test_an_acknowledged_batch_is_in_the_spool_byte_for_byte(app: IngestApp, spool: CountingSpool) -> None:
+    assert post(app, b'[{"a"', b": 1}]")[0] == 200
     assert kept(spool) == [b'[{"a": 1}]']
 
 
 @pytest.mark.parametrize("body", [b"not json", b"", b"\xff\x00", b"[{]", b'{"an": "object"}'])
-def test_what_cannot_be_understood_is_kept_and_acknowledged(intake: Intake, spool: CountingSpool, body: bytes) -> None:
-    assert post(intake, body)[0] == 200
+def test_an_unparsable_batch_is_stored_and_acknowledged(app: IngestApp, spool: CountingSpool, body: bytes) -> None:
+    assert post(app, body)[0] == 200
     assert kept(spool) == [body]
 
 
-def test_batches_that_arrive_together_share_a_sync(intake: Intake, spool: CountingSpool) -> None:
+def test_batches_that_arrive_together_share_a_sync(app: IngestApp, spool: CountingSpool) -> None:
     async def burst() -> list[Any]:
-        return await asyncio.gather(*(request(intake, chunks=(f"[{n}]".encode(),)) for n in range(50)))
+        return await asyncio.gather(*(request(app, chunks=(f"[{n}]".encode(),)) for n in range(50)))
 
     assert {answer[0] for answer in asyncio.run(burst())} == {200}
     assert sorted(kept(spool)) == sorted(f"[{n}]".encode() for n in range(50))
     assert spool.appends < 50
 
 
-def test_a_batch_sent_again_is_acknowledged_and_counted_once(intake: Intake, spool: CountingSpool) -> None:
+def test_a_batch_sent_again_is_acknowledged_and_counted_once(app: IngestApp, spool: CountingSpool) -> None:
     body = json.dumps([{"eventId": str(n)} for n in range(3)]).encode()
-    assert [post(intake, body)[0] for _ in range(3)] == [200, 200, 200]
+    assert [post(app, body)[0] for _ in range(3)] == [200, 200, 200]
     assert kept(spool) == [body]
-    assert intake.duplicated == 6
+    assert app.duplicated == 6
 
 
-def test_a_batch_over_the_limit_is_refused_and_counted(intake: Intake, spool: CountingSpool) -> None:
-    status, _, body = post(intake, b"x" * 6000, b"x" * 6000)
+def test_a_batch_over_the_limit_is_refused_and_counted(app: IngestApp, spool: CountingSpool) -> None:
+    status, _, body = post(app, b"x" * 6000, b"x" * 6000)
     assert status == 413
     assert b"larger than 10000 bytes" in body
     assert kept(spool) == []
-    assert intake.refused["too large"] == 1
-    assert post(intake, b"[]")[0] == 200, "the room it took is free again"
+    assert app.refused["too large"] == 1
+    assert post(app, b"[]")[0] == 200, "the room it took is free again"
 
 
 def test_a_full_spool_asks_to_come_again_and_takes_again_when_there_is_room(
-    intake: Intake, spool: CountingSpool
+    app: IngestApp, spool: CountingSpool
 ) -> None:
-    statuses = [post(intake, str(n).encode() * 2000)[0] for n in range(40)]
+    statuses = [post(app, str(n).encode() * 2000)[0] for n in range(40)]
     assert set(statuses) == {200, 503}
-    status, headers, _ = post(intake, b"y" * 9000)
+    status, headers, _ = post(app, b"y" * 9000)
     assert (status, headers["retry-after"]) == (503, "10")
     spool.seal()
     for segment in spool.sealed():
         spool.remove(segment)
-    assert post(intake, b"[1]")[0] == 200
+    assert post(app, b"[1]")[0] == 200
 
 
-def test_a_sender_that_leaves_in_the_middle_leaves_nothing(intake: Intake, spool: CountingSpool) -> None:
-    assert post(intake, b"[1,", cut=True)[0] is None
+def test_a_sender_that_leaves_in_the_middle_leaves_nothing(app: IngestApp, spool: CountingSpool) -> None:
+    assert post(app, b"[1,", cut=True)[0] is None
     assert kept(spool) == []
 
 
-def test_other_paths_and_methods_are_told(intake: Intake) -> None:
-    assert get(intake, "/v1/events")[0] == 405
-    assert get(intake, "/")[0] == 404
-    assert get(intake, "/metrics", "POST")[0] == 405
+def test_other_paths_and_methods_are_refused(app: IngestApp) -> None:
+    assert get(app, "/v1/events")[0] == 405
+    assert get(app, "/")[0] == 404
+    assert get(app, "/metrics", "POST")[0] == 405
 
 
-def test_our_own_pages(intake: Intake) -> None:
-    assert get(intake, "/healthz")[2] == b"ok\n"
-    assert get(intake, "/readyz")[0] == 200
-    assert get(intake, "/readyz", "HEAD") == (
+def test_the_status_pages(app: IngestApp) -> None:
+    assert get(app, "/healthz")[2] == b"ok\n"
+    assert get(app, "/readyz")[0] == 200
+    assert get(app, "/readyz", "HEAD") == (
         200,
         {"content-type": "text/plain; charset=utf-8", "content-length": "0"},
         b"",
     )
-    assert json.loads(get(intake, "/v1/status")[2]) == STATUS
+    assert json.loads(get(app, "/v1/status")[2]) == STATUS
 
 
 def test_it_is_not_ready_while_the_spool_is_full_or_the_store_was_never_reached() -> None:
@@ -168,15 +169,19 @@ def test_it_is_not_ready_while_the_spool_is_full_or_the_store_was_never_reached(
     assert pages(lambda: full)["/readyz"]()[0] == 503
     away = {**STATUS, "store": {**STATUS["store"], "ever_reached": False, "error": "no route"}}
     status, _, body = pages(lambda: away)["/readyz"]()
-    assert (status, body) == (503, b"the store was not reached yet: no route\n")
+    assert (status, body) == (503, b"the store has not been reached yet: no route\n")
 
 
-def test_metrics_are_prometheus_text(intake: Intake) -> None:
-    text = get(intake, "/metrics")[2].decode()
-    assert "ray_history_collector_batch_bytes_total 12345678\n" in text
-    assert 'ray_history_collector_refused_batches_total{reason="full"} 1\n' in text
-    assert 'ray_history_collector_events_stored_total{session="session_x"} 5\n' in text
-    assert "ray_history_collector_store_reached 1\n" in text
-    assert "events_dropped_by_ray_total{" not in text, "what Ray does not tell is not told as 0"
+def test_metrics_are_prometheus_text(app: IngestApp) -> None:
+    text = get(app, "/metrics")[2].decode()
+    families = list(text_string_to_metric_families(text))
+    found = {(sample.name, *sample.labels.items()): sample.value for family in families for sample in family.samples}
+    prefix = "ray_history_collector_"
+    assert found[f"{prefix}batch_bytes_total",] == 12345678
+    assert found[f"{prefix}refused_batches_total", ("reason", "full")] == 1
+    assert found[f"{prefix}events_stored_total", ("session", "session_x")] == 5
+    assert found[f"{prefix}store_reached",] == 1
+    assert "events_dropped_by_ray_total{" not in text, "an unknown number is not 0"
     for metric in METRICS:
-        assert f"# TYPE ray_history_collector_{metric.name} {metric.kind}\n" in text
+        assert f"# TYPE {prefix}{metric.name} {metric.kind}\n" in text
+    assert {name for name, *_ in found} <= {prefix + metric.name for metric in METRICS}

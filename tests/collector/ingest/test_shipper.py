@@ -42,7 +42,7 @@ class FailingStore(CloudStore):
         super().put(key, data)
 
 
-class Surroundings:
+class SessionObserver:
     """A collector that knows one session."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Surroundings:
     def own_node(self, session: str) -> str | None:
         return OWN
 
-    def saw(self, session: str, node: str) -> None:
+    def session_seen(self, session: str, node: str) -> None:
         self.seen.append((session, node))
 
     def current_session(self) -> str | None:
@@ -63,11 +63,11 @@ class Desk:
 
     def __init__(self, folder: Path, store: FailingStore) -> None:
         self.store = store
-        self.surroundings = Surroundings()
+        self.sessions = SessionObserver()
         self.spool = Spool(folder / "spool")
         self.ledgers = LedgerBook(folder / "ledger.json")
         destination = Destination(store, Cluster("n", "c"))
-        self.shipper = EventShipper(self.spool, destination, self.ledgers, self.surroundings)
+        self.shipper = EventShipper(self.spool, destination, self.ledgers, self.sessions)
 
     def ship(self, *bodies: bytes) -> int:
         self.spool.append(bodies)
@@ -75,7 +75,7 @@ class Desk:
         return self.shipper.ship_all()
 
     def stored(self) -> Counter[bytes]:
-        for session, _ in self.surroundings.seen:
+        for session, _ in self.sessions.seen:
             self.store.put(f"cluster-metadata/raycluster/n_c/{session}", b"")
         found: Counter[bytes] = Counter()
         for entry in read_catalog(self.store).sessions:
@@ -180,7 +180,7 @@ def test_sessions_in_one_batch_are_told_apart(desk: Desk) -> None:
     desk.ship(json.dumps([event("1"), event("2", session=other)]).encode())
     assert desk.ledgers.session(SESSION).events.stored == 1
     assert desk.ledgers.session(other).events.stored == 1
-    assert {session for session, _ in desk.surroundings.seen} == {SESSION, other}
+    assert {session for session, _ in desk.sessions.seen} == {SESSION, other}
 
 
 def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:

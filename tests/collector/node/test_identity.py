@@ -34,7 +34,7 @@ def port_file(session: Path, what: str, node: str, age: float = 0.0) -> None:
 def test_before_ray_there_is_no_session(tmp_path: Path) -> None:
     node = RayNode(tmp_path / "not there", head=True)
     assert node.current() is None
-    assert node.others() == []
+    assert node.ended_sessions() == []
 
 
 def test_the_link_names_the_current_session_and_the_rest_are_earlier_ones(root: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_link_names_the_current_session_and_the_rest_are_earlier_ones(root: 
     current = node.current()
     assert current is not None
     assert (current.name, current.logs) == (NEW, (root / NEW / "logs").resolve())
-    assert [session.name for session in node.others()] == [OLD]
+    assert [session.name for session in node.ended_sessions()] == [OLD]
 
 
 def test_a_relative_link_and_a_dangling_link(root: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_raylets_log_tells_the_node_of_a_session_that_is_over(root: Path) ->
     expected, body = logs["raylet.out"]
     (root / OLD / "logs" / "raylet.out").write_bytes(body)
     node = RayNode(root, head=True)
-    assert [node.node_id(session) for session in node.others()] == [expected]
+    assert [node.node_id(session) for session in node.ended_sessions()] == [expected]
 
 
 def test_events_and_the_hook_file_are_the_last_resorts(root: Path) -> None:
@@ -142,8 +142,8 @@ def test_events_and_the_hook_file_are_the_last_resorts(root: Path) -> None:
     assert current is not None
     (root / "raylet_node_id").write_text(WORKER.upper() + "\n")
     assert node.node_id(current) == WORKER
-    node.tell(NEW, HEAD)
-    node.tell(NEW, "d" * 56)
+    node.node_seen(NEW, HEAD)
+    node.node_seen(NEW, "d" * 56)
     assert node.node_id(current) == HEAD
 
 

@@ -164,7 +164,7 @@ def test_what_ray_would_not_answer_is_not_kept(bench: Bench) -> None:
     report = bench.poll()
     assert report.failed == 5
     assert report.failures == {
-        **dict.fromkeys((PLACEMENT_GROUPS, RUNTIME_ENVS, JOBS, "/events"), "the answer is not one of Ray's"),
+        **dict.fromkeys((PLACEMENT_GROUPS, RUNTIME_ENVS, JOBS, "/events"), "not an answer of Ray"),
         "/api/cluster_status": "answered with status 503",
     }
     assert not {endpoint_name(url) for url in report.failures} & bench.kept().keys()
@@ -488,7 +488,7 @@ def test_the_final_poll_asks_what_the_pace_would_have_left_out(bench: Bench) -> 
 
 
 def test_the_final_poll_asks_the_most_important_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling.cycle, "AT_ONCE", 1)
+    monkeypatch.setattr(polling.cycle, "CONCURRENCY", 1)
     bench.final()
     plain = [url.partition("?")[0] for url in bench.ray.requests]
     assert plain[:6] == [
@@ -512,7 +512,7 @@ def test_one_slow_answer_does_not_keep_the_final_poll_from_the_others(bench: Ben
 def test_an_answer_after_the_deadline_is_not_kept(bench: Bench) -> None:
     bench.ray.delays[JOBS] = 60
     report = bench.poller.poll(SESSION, deadline=soon(2))
-    assert report.failures == {polling.TIME: "the deadline came before all answers"}
+    assert report.failures == {polling.TIME: "the deadline passed before all answers arrived"}
     assert report.failed == 1
     bench.ray.over.set()  # it comes, too late
     time.sleep(0.4)

@@ -1,7 +1,7 @@
-"""What the outside of an event tells about where it belongs: session, node, job. Its inside is not our business.
+"""Finds out where an event belongs: its session, node and job. The rest of the event is not decoded.
 
-Ray prints events in camelCase, or in snake_case when told so; both are read. Job ids are looked for where KubeRay's
-collector looks, in its order, so that both file a job's events alike.
+Ray writes events in camelCase or, if configured, in snake_case; both are read. Job ids are searched in the same fields
+and order as in KubeRay's collector, so that both file the events of a job alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ray_history.archive.names import Component, InvalidName, hex_id
 
 _NODE_TYPES = frozenset({"NODE_LIFECYCLE_EVENT", "NODE_DEFINITION_EVENT"})
 
-
 _JOB_PAYLOADS = (
     "driver_job_definition_event",
     "driver_job_lifecycle_event",
@@ -30,7 +29,7 @@ _JOB_PAYLOADS = (
 
 
 def _decoder(rename: Literal["camel"] | None) -> msgspec.json.Decoder[Any]:
-    """Decodes only what is asked of an envelope, in one spelling of the names."""
+    """A decoder for the needed fields, in one spelling."""
     payload = msgspec.defstruct("Payload", [("job_id", str | int | None, None)], rename=rename, gc=False)
     texts = [(name, str, "") for name in ("event_type", "session_name", "node_id", "timestamp")]
     payloads = [(name, payload | None, None) for name in _JOB_PAYLOADS]
@@ -43,21 +42,21 @@ _batch = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Unreadable(ValueError):
-    """A batch or an event whose place cannot be told."""
+    """A batch or an event without recognisable session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an event is filed."""
+    """Where an event is stored."""
 
     session: str
     node: str
-    """The node that sent it, in hex; empty when the event does not say."""
+    """The node that sent it, in hex; empty if the event does not name it."""
     job: str | None
 
 
 def split(body: bytes) -> list[bytes]:
-    """The events of a posted batch as raw bytes; nothing is decoded or encoded again."""
+    """The events of a batch as raw bytes, not decoded."""
     try:
         return [bytes(raw) for raw in _batch.decode(body)] if body.strip() not in (b"", b"null") else []
     except (msgspec.DecodeError, RecursionError) as error:
@@ -65,7 +64,7 @@ def split(body: bytes) -> list[bytes]:
 
 
 def place_of(event: bytes) -> tuple[Place, str]:
-    """Where the event belongs, and its timestamp."""
+    """The place of an event, and its timestamp."""
     try:
         envelope = _camel.decode(event)
         if not envelope.session_name:
@@ -80,7 +79,7 @@ def place_of(event: bytes) -> tuple[Place, str]:
 
 
 def _node(text: str) -> str:
-    """A node id is 28 bytes in base64; hex is taken as it is."""
+    """A node id in hex, from hex or from base64 of 28 bytes."""
     if len(text) == 56:
         return text.lower()
     try:

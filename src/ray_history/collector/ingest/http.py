@@ -1,8 +1,8 @@
-"""The HTTP side of the collector: takes Ray's event batches, and tells how it is doing.
+"""The HTTP side of the collector: receives Ray's event batches and serves the status pages.
 
 A batch is appended to the spool and synced before it is acknowledged; batches that arrive together share one sync
-(group commit). Whether it can be understood does not matter here: Ray sends a refused batch again for ever and nothing
-else in between, so the only reasons to refuse are a body over the limit (413) and no room (503).
+(group commit). Batches are not parsed here: Ray sends a refused batch again, without end and before any other, so the
+only reasons to refuse one are a body over the limit (413) and no space (503).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Page = Callable[[], tuple[int, bytes, bytes]]
-"""Status, content type and body of one of our own pages."""
+"""Status, content type and body of a status page."""
 
-_REMEMBERED_BATCHES = 512
-"""Ray has one batch in flight per node and sends the very same bytes again after a timeout."""
+_RECENT_BATCHES = 512
+"""Ray has one batch in flight per node and sends the same bytes again after a timeout."""
 
 
 class Refusal(NamedTuple):
-    """Why a batch was not kept."""
+    """Why a batch was refused."""
 
     reason: str
     detail: str
 
 
 class GroupCommit:
-    """One thread that appends what has gathered and syncs once for all of it."""
+    """A thread that appends all waiting batches to the spool and syncs once for all of them."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -50,10 +50,9 @@ class GroupCommit:
         self._thread.start()
 
     async def commit(self, body: bytes) -> Refusal | None:
-        """Durable on return, unless the answer is a refusal.
-
-        No exception: its frames would keep the body alive until the garbage collector comes, at the worst moment.
-        """
+        """Durable on return, unless it returns a refusal."""
+        # A refusal is returned, not raised: the frames of an exception keep the body alive until the next garbage
+        # collection, and batches are refused when memory is short.
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Refusal | None] = loop.create_future()
         self._waiting.put((body, done, loop))
@@ -81,7 +80,7 @@ class GroupCommit:
                 refusal = Refusal("disk", f"the spool cannot be written: {error}")
             for _, done, loop in group:
                 loop.call_soon_threadsafe(_settle, done, refusal)
-            group.clear()  # not held while waiting for the next
+            group.clear()  # do not hold the bodies while waiting
 
 
 def _settle(done: asyncio.Future[Refusal | None], refusal: Refusal | None) -> None:
@@ -89,7 +88,7 @@ def _settle(done: asyncio.Future[Refusal | None], refusal: Refusal | None) -> No
         done.set_result(refusal)
 
 
-class Intake:
+class IngestApp:
     """The ASGI application."""
 
     def __init__(self, commit: GroupCommit, pages: dict[str, Page], *, body_bytes: int) -> None:
@@ -97,17 +96,17 @@ class Intake:
         self._pages = pages
         self._body_bytes = body_bytes
         self._in_flight = 0
-        self._remembered: OrderedDict[bytes, None] = OrderedDict()
+        self._recent: OrderedDict[bytes, None] = OrderedDict()
         self.batches = 0
         self.bytes = 0
         self.duplicated = 0
-        """Events of batches that Ray sent again although we had them."""
+        """Events of batches that Ray sent again although they were stored."""
         self.refused: dict[str, int] = {"full": 0, "busy": 0, "too large": 0, "disk": 0}
         self.full = False
-        """The newest batch found no room."""
+        """Whether the newest batch was refused."""
         self.last_post = 0.0
         """Monotonic time of the newest batch."""
-        self._last_complaint = 0.0
+        self._last_warning = 0.0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,7 +116,7 @@ class Intake:
             if method != "POST":
                 await _answer(send, 405, b"text/plain", b"POST a JSON array of Ray events\n", (b"allow", b"POST"))
                 return
-            await self._take(receive, send)
+            await self._receive(receive, send)
         elif (page := self._pages.get(path)) is not None:
             if method not in ("GET", "HEAD"):
                 await _answer(send, 405, b"text/plain", b"GET only\n", (b"allow", b"GET, HEAD"))
@@ -125,9 +124,9 @@ class Intake:
             status, kind, body = page()
             await _answer(send, status, kind, b"" if method == "HEAD" else body)
         else:
-            await _answer(send, 404, b"text/plain", b"this is a Ray history collector: POST /v1/events\n")
+            await _answer(send, 404, b"text/plain", b"this is a Ray History collector: POST /v1/events\n")
 
-    async def _take(self, receive: Receive, send: Send) -> None:
+    async def _receive(self, receive: Receive, send: Send) -> None:
         chunks: list[bytes] = []
         size = 0
         self.last_post = time.monotonic()
@@ -150,13 +149,13 @@ class Intake:
                     break
             body = b"".join(chunks)
             chunks.clear()
-            await self._keep(body, send)
+            await self._store(body, send)
         finally:
             self._in_flight -= size
 
-    async def _keep(self, body: bytes, send: Send) -> None:
+    async def _store(self, body: bytes, send: Send) -> None:
         digest = hashlib.blake2b(body, digest_size=16).digest()
-        if digest in self._remembered:
+        if digest in self._recent:
             self.duplicated += _count(body)
         else:
             refusal = await self._commit.commit(body)
@@ -164,18 +163,18 @@ class Intake:
             if refusal is not None:
                 await self._refuse(send, 503, *refusal)
                 return
-            self._remembered[digest] = None
-            if len(self._remembered) > _REMEMBERED_BATCHES:
-                self._remembered.popitem(last=False)
+            self._recent[digest] = None
+            if len(self._recent) > _RECENT_BATCHES:
+                self._recent.popitem(last=False)
         self.batches += 1
         self.bytes += len(body)
         await _answer(send, 200, b"text/plain", b"")
 
     async def _refuse(self, send: Send, status: int, reason: str, detail: str) -> None:
         self.refused[reason] += 1
-        if time.monotonic() - self._last_complaint > 10:
-            self._last_complaint = time.monotonic()
-            logger.error("refusing events, Ray will send them again: %s", detail)
+        if time.monotonic() - self._last_warning > 10:
+            self._last_warning = time.monotonic()
+            logger.error("refusing events, which Ray will send again: %s", detail)
         await _answer(send, status, b"text/plain", detail.encode() + b"\n", (b"retry-after", b"10"))
 
 

@@ -1,60 +1,72 @@
-"""The collector's own pages: health, readiness, metrics for Prometheus, and the ledger as it is now."""
+"""The collector's own pages: health, readiness, metrics for Prometheus, and the ledgers as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from .http import Page
 
 _TEXT = b"text/plain; charset=utf-8"
+_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One line group of `/metrics`; the table of them is in docs/collector.md."""
+    """One family of `/metrics`."""
 
     name: str
     kind: str
     help: str
     path: tuple[str, ...]
-    """Where its number, or its numbers by label, stand in the status."""
+    """Of its value, or its values by label, in the status; `*` stands for each session."""
+    label: str = ""
 
+
+_EVENTS = ("sessions", "*", "events")
+_LOGS = ("sessions", "*", "logs")
 
 METRICS = (
     Metric("batches_total", "counter", "Batches acknowledged.", ("intake", "batches")),
     Metric("batch_bytes_total", "counter", "Bytes of acknowledged batches.", ("intake", "bytes")),
-    Metric("duplicated_events_total", "counter", "Events Ray sent again.", ("intake", "duplicated")),
-    Metric("refused_batches_total", "counter", "Batches refused, by reason.", ("intake", "refused")),
-    Metric("spool_bytes", "gauge", "Bytes waiting to be shipped.", ("spool", "bytes")),
-    Metric("spool_limit_bytes", "gauge", "Bytes that may wait.", ("spool", "limit")),
-    Metric("spool_lag_seconds", "gauge", "Age of the oldest waiting batch.", ("spool", "lag_seconds")),
-    Metric("events_received_total", "counter", "Events received, by session.", ("sessions", "*", "events", "received")),
-    Metric("events_stored_total", "counter", "Events stored, by session.", ("sessions", "*", "events", "stored")),
-    Metric("events_quarantined_total", "counter", "Events kept aside.", ("sessions", "*", "events", "quarantined")),
+    Metric("duplicated_events_total", "counter", "Events that Ray sent again.", ("intake", "duplicated")),
+    Metric("refused_batches_total", "counter", "Batches refused, by reason.", ("intake", "refused"), "reason"),
+    Metric("spool_bytes", "gauge", "Bytes in the spool.", ("spool", "bytes")),
+    Metric("spool_limit_bytes", "gauge", "Size limit of the spool.", ("spool", "limit")),
+    Metric("spool_lag_seconds", "gauge", "Age of the oldest batch in the spool.", ("spool", "lag_seconds")),
+    Metric("events_received_total", "counter", "Events received, by session.", (*_EVENTS, "received"), "session"),
+    Metric("events_stored_total", "counter", "Events stored, by session.", (*_EVENTS, "stored"), "session"),
+    Metric("events_quarantined_total", "counter", "Events set aside.", (*_EVENTS, "quarantined"), "session"),
     Metric(
         "events_dropped_by_ray_total",
         "counter",
-        "Events Ray dropped before they reached us.",
-        ("sessions", "*", "events", "dropped_by_ray"),
+        "Events that Ray dropped before sending them.",
+        (*_EVENTS, "dropped_by_ray"),
+        "session",
     ),
-    Metric("log_files", "gauge", "Log files seen, by session.", ("sessions", "*", "logs", "files")),
-    Metric("log_bytes_seen_total", "counter", "Log bytes written by Ray.", ("sessions", "*", "logs", "bytes_seen")),
-    Metric("log_bytes_stored_total", "counter", "Log bytes kept.", ("sessions", "*", "logs", "bytes_stored")),
-    Metric("log_bytes_uploaded_total", "counter", "Bytes sent for logs.", ("sessions", "*", "logs", "bytes_uploaded")),
-    Metric("log_bytes_lost_total", "counter", "Log bytes lost.", ("sessions", "*", "logs", "bytes_lost")),
+    Metric("log_files", "gauge", "Log files found, by session.", (*_LOGS, "files"), "session"),
+    Metric("log_bytes_seen_total", "counter", "Log bytes written by Ray.", (*_LOGS, "bytes_seen"), "session"),
+    Metric("log_bytes_stored_total", "counter", "Log bytes stored.", (*_LOGS, "bytes_stored"), "session"),
+    Metric("log_bytes_uploaded_total", "counter", "Bytes uploaded for logs.", (*_LOGS, "bytes_uploaded"), "session"),
+    Metric("log_bytes_lost_total", "counter", "Log bytes lost.", (*_LOGS, "bytes_lost"), "session"),
     Metric("store_failures_total", "counter", "Failed attempts to reach the store.", ("store", "failures")),
-    Metric("store_reached", "gauge", "1 when the last attempt succeeded.", ("store", "reached")),
+    Metric("store_reached", "gauge", "1 if the last attempt succeeded.", ("store", "reached")),
 )
 
 Status = Callable[[], dict[str, Any]]
 
 
 def pages(status: Status) -> dict[str, Page]:
-    """Our pages by path."""
+    """The pages by path."""
     return {
         "/healthz": lambda: (200, _TEXT, b"ok\n"),
         "/readyz": lambda: _ready(status()),
@@ -67,33 +79,32 @@ def _ready(status: dict[str, Any]) -> tuple[int, bytes, bytes]:
     if status["spool"]["full"]:
         return 503, _TEXT, b"the spool is full\n"
     if not status["store"]["ever_reached"]:
-        return 503, _TEXT, f"the store was not reached yet: {status['store']['error']}\n".encode()
+        return 503, _TEXT, f"the store has not been reached yet: {status['store']['error']}\n".encode()
     return 200, _TEXT, b"ready\n"
 
 
+class _StatusCollector(Collector):
+    def __init__(self, status: dict[str, Any]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for metric in METRICS:
+            labels = [metric.label] if metric.label else []
+            family = _FAMILIES[metric.kind](f"ray_history_collector_{metric.name}", metric.help, labels=labels)
+            for label, value in _values(self._status, metric):
+                if value is not None:
+                    family.add_metric([label] if metric.label else [], value)
+            yield family
+
+
 def _metrics(status: dict[str, Any]) -> bytes:
-    lines: list[str] = []
-    for metric in METRICS:
-        name = f"ray_history_collector_{metric.name}"
-        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
-        lines += [
-            f"{name}{labels} {int(value) if isinstance(value, bool) else value}"
-            for labels, value in _samples(status, metric.path)
-        ]
-    return "\n".join(lines).encode() + b"\n"
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_StatusCollector(status))
+    return generate_latest(registry)
 
 
-def _samples(status: Any, path: tuple[str, ...]) -> list[tuple[str, float]]:
-    if "*" in path:
-        every = status[path[0]]
-        return [
-            (f'{{session="{session}"}}', value)
-            for session, entry in every.items()
-            if (value := entry[path[2]][path[3]]) is not None
-        ]
-    value = status
-    for step in path:
-        value = value[step]
-    if isinstance(value, dict):
-        return [(f'{{reason="{reason}"}}', number) for reason, number in value.items()]
-    return [] if value is None else [("", int(value) if isinstance(value, bool) else value)]
+def _values(status: Any, metric: Metric) -> list[tuple[str, float | None]]:
+    if "*" in metric.path:
+        return [(session, entry[metric.path[2]][metric.path[3]]) for session, entry in status["sessions"].items()]
+    value = status[metric.path[0]][metric.path[1]]
+    return list(value.items()) if metric.label else [("", value)]

@@ -118,7 +118,7 @@ class SessionLogs:
 
     def _ended(self) -> Iterator[tuple[RaySession, str]]:
         current = self._node.current()
-        for session in self._node.others():
+        for session in self._node.ended_sessions():
             # If nothing shows the node id in an ended session, the current one is used.
             node = self._node.node_id(session) or (self._node.node_id(current) if current else None)
             if session.name not in self._finished and node is not None and session.logs.is_dir() and _is_quiet(session):

@@ -1,11 +1,11 @@
-"""The Ray node beside us, as its files tell: which session runs, and which node this is.
+"""Identifies the Ray node on this machine from its files: the current session, and the node id.
 
-Ray (2.60) leaves `metrics_export_port_<node id>` and the like in the session directory, and the raylet's log opens with
-its node id. Both are on the volume we share with it, so that nothing has to be asked over the network: no load on the
-head, and logs of a node that never came up are kept too.
+Ray (2.60) writes `metrics_export_port_<node id>` and the like into the session directory, and the raylet's log begins
+with its node id. Both are on the shared volume, so no request is needed: no load on the head, and the logs of a node
+that never started are stored too.
 
-A raylet that starts again in the same session is another node. It opens a log of its own (`raylet.1.out`) before it or
-its workers write any other file, and tells its id there at once; the port files come a second or two later.
+A raylet that restarts in the same session is another node. It opens a log of its own (`raylet.1.out`), which begins
+with its id, before it or its workers write any other file; the port files follow a second or two later.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ray_history.archive.names import session_time
 _PORT_FILE = re.compile(r"(?P<what>[a-z_]+)_port_(?P<node>[0-9a-f]{56})")
 _NODE_ID_IN_LOG = re.compile(rb"node_id=([0-9a-f]{56})")
 _LOG_HEAD = 64 * 1024
-_FIRST_WORDS, _AT_ONCE = 2048, 5.0
-"""A raylet's log that is shorter, written so many seconds ago, and does not tell its node yet, will do so."""
+_MIN_LOG, _MAX_SILENCE = 2048, 5.0
+"""Bytes, and seconds since the last write: a raylet's log below both may not have its node id yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RaySession:
 
 
 class RayNode:
-    """Looks at Ray's temporary directory; every call looks anew, because Ray may restart beside us."""
+    """Reads Ray's temporary directory, anew in every call, because Ray may restart at any time."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class RayNode:
         head: bool,
         node_id: str | None = None,
         session_dir: Path | None = None,
-        ask: Callable[[], str | None] = lambda: None,
+        lookup: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`ask` is called for the current session when nothing else tells the node; it minds itself how often."""
+        """`lookup` finds the node id of the current session if no file shows it; it limits its own rate."""
         self._root = root
-        self._ask = ask
+        self._lookup = lookup
         self._head = head
         self._fixed_id = node_id.lower() if node_id else None
         self._session_dir = session_dir
-        self._told: dict[str, str] = {}
+        self._nodes_seen: dict[str, str] = {}
 
     def current(self) -> RaySession | None:
-        """The session that runs or ran last; None before Ray made one."""
+        """The current or last session; None before Ray created one."""
         link = self._session_dir or self._root / "session_latest"
         try:
             directory = link.resolve(strict=True)
@@ -69,7 +69,7 @@ class RayNode:
         return _session(directory)
 
     def is_alive(self) -> bool:
-        """Whether a raylet of the current session still answers on its socket."""
+        """Whether a raylet of the current session accepts connections on its socket."""
         session = self.current()
         if session is None:
             return False
@@ -81,8 +81,8 @@ class RayNode:
                 return False
         return True
 
-    def others(self) -> list[RaySession]:
-        """Sessions of earlier lives of Ray whose directories are still there, oldest first."""
+    def ended_sessions(self) -> list[RaySession]:
+        """Earlier sessions whose directories still exist, oldest first."""
         current = self.current()
         found = [
             session
@@ -93,25 +93,28 @@ class RayNode:
         ]
         return sorted(found, key=lambda session: session.name)
 
-    def tell(self, session: str, node: str) -> None:
-        """An event of the session came from this node; our only source where Ray left no files."""
-        self._told.setdefault(session, node)
+    def node_seen(self, session: str, node: str) -> None:
+        """Note that an event of the session came from this node: the only source if there are no files."""
+        self._nodes_seen.setdefault(session, node)
 
     def node_id_of(self, name: str) -> str | None:
-        """The same for a session whose directory may be gone."""
-        known = [session for session in (self.current(), *self.others()) if session and session.name == name]
-        return self.node_id(known[0]) if known else self._fixed_id or self._told.get(name)
+        """The node id in a session whose directory may be gone."""
+        sessions = [session for session in (self.current(), *self.ended_sessions()) if session and session.name == name]
+        return self.node_id(sessions[0]) if sessions else self._fixed_id or self._nodes_seen.get(name)
 
     def node_id(self, session: RaySession) -> str | None:
-        """Which node this machine was in that session, by the surest sign there is."""
+        """The node id in the session, from the most reliable source."""
         if self._fixed_id:
             return self._fixed_id
         return (
-            self._from_files(session) or self._told.get(session.name) or self._from_hook_file() or self._asked(session)
+            self._from_files(session)
+            or self._nodes_seen.get(session.name)
+            or self._from_hook_file()
+            or self._from_lookup(session)
         )
 
     def metrics_port(self, session: RaySession, node: str) -> int | None:
-        """Where the node's agent exports its own counters; Ray writes -1 when it exports none."""
+        """Port of the metrics page of the node's agent; Ray writes -1 if there is none."""
         try:
             port = int((session.directory / f"metrics_export_port_{node}").read_text())
         except (OSError, ValueError):
@@ -119,14 +122,14 @@ class RayNode:
         return port if port > 0 else None
 
     def is_starting(self, session: RaySession) -> bool:
-        """Whether a raylet begins whose id is not known yet: new files may be its own."""
+        """Whether a raylet with an unknown id may be starting, so that new files may be its own."""
         if self._fixed_id:
             return False
-        young = time.time() - _AT_ONCE
-        return any(not node and size < _FIRST_WORDS and at > young for node, at, size in _raylet_logs(session.logs))
+        young = time.time() - _MAX_SILENCE
+        return any(not node and size < _MIN_LOG and at > young for node, at, size in _raylet_logs(session.logs))
 
     def _from_files(self, session: RaySession) -> str | None:
-        """Several raylets of one machine share the directory; the one with a GCS port is the head's."""
+        """The newest node of this machine's role. Raylets of one machine share the directory; a head has a GCS port."""
         newest: dict[str, float] = {}
         heads: set[str] = set()
         for what, node, modified in _port_files(session.directory):
@@ -135,20 +138,20 @@ class RayNode:
                 heads.add(node)
         for node, modified, _ in _raylet_logs(session.logs):
             if node:
-                newest.setdefault(node, modified)  # a log grows, which says nothing of when its raylet started
+                newest.setdefault(node, modified)  # the time of the last write, not of the start of its raylet
         wanted = [node for node in newest if (node in heads) == self._head] or list(newest)
-        pick = min if self._head and not heads else max  # raylets beside a head come after it
+        pick = min if self._head and not heads else max  # other raylets on the machine of a head start after it
         return pick(wanted, key=lambda node: newest[node], default=None)
 
-    def _asked(self, session: RaySession) -> str | None:
+    def _from_lookup(self, session: RaySession) -> str | None:
         current = self.current()
-        answer = self._ask() if current is not None and current.name == session.name else None
+        answer = self._lookup() if current is not None and current.name == session.name else None
         if answer is not None:
-            self.tell(session.name, answer)
+            self.node_seen(session.name, answer)
         return answer
 
     def _from_hook_file(self) -> str | None:
-        """KubeRay's 1.6 samples have Ray's start hook write this file."""
+        """In KubeRay's 1.6 samples, Ray's start hook writes this file."""
         try:
             text = (self._root / "raylet_node_id").read_text().strip().lower()
         except OSError:
@@ -170,7 +173,7 @@ def _port_files(directory: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _raylet_logs(logs: Path) -> Iterator[tuple[str, float, int]]:
-    """Of each: the node that it tells, when it was last written, its size."""
+    """The node id of each log (or an empty string), the time of its last write, and its size."""
     for path in logs.glob("raylet*.out"):
         try:
             with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Asks the head which node has this pod's address, where Ray left no file that tells.
+"""Asks the head for the id of the node with this pod's address, if no file of Ray shows it.
 
-The last resort, for Ray versions whose files we do not know: one small, filtered request, and not again within half a
-minute, so that a thousand nodes do not weigh on their head.
+This is the last resort, for Ray versions with unknown files: one small, filtered request, at most every 30 seconds, so
+that a thousand nodes do not overload their head.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Answer(msgspec.Struct):
 
 
 class NodeLookup:
-    """Knows the head by `FQ_RAY_IP` and this node by `POD_IP`, as KubeRay sets them."""
+    """Uses `FQ_RAY_IP` as the address of the head and `POD_IP` as that of this node, as KubeRay sets them."""
 
     def __init__(self, environ: Mapping[str, str], token: Callable[[], str | None]) -> None:
         head, self._address = environ.get("FQ_RAY_IP", "").strip(), environ.get("POD_IP", "").strip()
@@ -47,18 +47,18 @@ class NodeLookup:
         self._dashboard: Dashboard | None = None
         if head and self._address:
             self._dashboard = Dashboard(dashboard_url(head, int(port) if port.isdigit() else DEFAULT_PORT), token)
-        self._asked = float("-inf")
+        self._requested = float("-inf")
 
     def __call__(self) -> str | None:
-        """The id of the living node with our address; None when nobody tells, or it is too early to ask again."""
-        if self._dashboard is None or time.monotonic() - self._asked < _INTERVAL:
+        """The id of the living node with this address; None without answer, or shortly after the last request."""
+        if self._dashboard is None or time.monotonic() - self._requested < _INTERVAL:
             return None
-        self._asked = time.monotonic()
+        self._requested = time.monotonic()
         condition = {"filter_keys": "node_ip", "filter_predicates": "=", "filter_values": self._address}
         try:
             answer = self._dashboard.get(f"/api/v0/nodes?{urlencode({'limit': 100, **condition})}", timeout=_TIMEOUT)
             rows = msgspec.json.decode(answer.body, type=_Answer).data.result.result
         except (DashboardError, msgspec.DecodeError) as error:
-            logger.debug("the head does not tell which node this is: %s", error)
+            logger.debug("cannot look up the id of this node: %s", error)
             return None
         return next((row.node_id.lower() for row in rows if row.state == "ALIVE" and row.node_id), None)

@@ -1,36 +1,35 @@
-"""Keeps the dashboard state that Ray's events do not carry, as the answers a later reader will ask for again.
+"""Polls the dashboard for state that Ray's events do not carry, and stores its answers.
 
 Invariants:
-* an answer is stored under the URL that Ray's frontend and SDK ask, as it came (env_vars are redacted when served);
-* only the thread that runs the cycle decides and remembers; the pool's threads ask and store, nothing else;
-* what arrives after the deadline or after `stop()` is not stored, and at most four bodies are held at a time;
-* an empty answer never replaces a full one while the cluster may be dying (`Empties` says when it does);
-* what runs a task inside the user's job (Ray Data, Ray Train) is asked rarely, and only while the actor that would
-  answer is alive: `/api/data/datasets` would even create one. Asking for that actor runs no task.
+* an answer is stored under the URL that Ray's frontend and SDK request, unchanged (env_vars are redacted when served);
+* only the thread of the cycle decides and changes state; the threads of the pool only send requests and store answers;
+* answers that arrive after the deadline or after `stop()` are not stored; at most four bodies are in memory at a time;
+* an empty answer never replaces a full one while the cluster may be shutting down (see `EmptyAnswers`);
+* requests that run a task in the user's job (Ray Data, Ray Train) are rare, and sent only while the actor that would
+  answer is alive: `/api/data/datasets` would even create one. Checking for the actor runs no task.
 
-The modules, each knowing only those before it:
+The modules, each importing only those before it:
 
-    answers     what is read in an answer before it is stored
-    endpoints   what is kept, the most important first
-    memory      what is remembered of a session, and what is due by it
-    report      what one cycle did
-    cycle       one cycle: everything due is asked, kept and planned on
-    poller      cycle after cycle
+    answers     what is read from an answer before it is stored
+    endpoints   the polled endpoints, the most important first
+    memory      what is remembered of a session, and what is due
+    cycle       one cycle: everything due is requested and stored
+    poller      successive cycles
 """
 
 from __future__ import annotations
 
 from .answers import has_content
-from .endpoints import ENDPOINTS, Empties, Endpoint, When, with_extras
+from .cycle import ARCHIVE, EVERYTHING, TIME, PollReport
+from .endpoints import ENDPOINTS, EmptyAnswers, Endpoint, When, with_extras
 from .poller import Poller
-from .report import ARCHIVE, EVERYTHING, TIME, PollReport
 
 __all__ = [
     "ARCHIVE",
     "ENDPOINTS",
     "EVERYTHING",
     "TIME",
-    "Empties",
+    "EmptyAnswers",
     "Endpoint",
     "PollReport",
     "Poller",

@@ -1,30 +1,28 @@
-"""What Ray itself says it lost: the counters of the aggregator agent, which sends the events of a node.
+"""Ray's own counters of lost events, from the aggregator agent that sends a node's events.
 
-The agent keeps a bounded buffer and drops the oldest events when the collector was away too long. Those never reach
-us, so only Ray can tell how many there were; the ledger shows it to users as part of the proof of completeness.
+The agent has a bounded buffer and drops the oldest events if the collector is unreachable for too long. Only Ray can
+count those; the ledger has the number as part of the completeness of a session.
 
-A counter that is not in the text is None, never 0: Ray creates each one when it first counts, so an absent counter
-beside a present `received` means "none so far", while a text without any of them means that nothing is known (metrics
-are off, or this Ray has no aggregator).
+A missing counter is None, not 0: Ray creates each one when it first counts, so a missing counter beside a present
+`received` means "none so far", while a page without any of them means that nothing is known (metrics are off, or this
+Ray version has no aggregator).
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from .dashboard_client import Dashboard, DashboardError
 
 PREFIX = "ray_aggregator_agent_"
-OUR_CONSUMER = "http_service"
-"""The agent also feeds the GCS and the dashboard (`ray_gcs`, `dashboard_head`); what those lose is not our loss."""
+CONSUMER = "http_service"
+"""The collector, as a consumer of the agent. Others are the GCS and the dashboard (`ray_gcs`, `dashboard_head`)."""
 MAX_TEXT_BYTES = 32 * 1024 * 1024
-"""A busy node exports a few MB; more is not worth the memory of a sidecar."""
-
-_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*", re.ASCII)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"', re.ASCII)
+"""A busy node exports a few MB; more would take too much memory in a sidecar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +30,34 @@ class AgentMetrics:
     """Counters since the agent of this node started."""
 
     received: int | None = None
-    """Events that workers and the GCS handed to the agent."""
+    """Events that workers and the GCS sent to the agent."""
     published: int | None = None
     """Events that a collector acknowledged."""
     filtered: int | None = None
-    """Events of kinds that Ray was not told to export."""
+    """Events of types that Ray is not configured to export."""
     dropped: Mapping[str, int] | None = None
     """Events lost because the buffer was full, by event type."""
     failed: int | None = None
-    """Events given up after the retries; Ray retries forever unless told otherwise."""
+    """Events given up after the retries; by default Ray retries for ever."""
     not_buffered: int | None = None
-    """Events that the agent could not take in at all."""
+    """Events that the agent could not buffer at all."""
     failing_in_a_row: int | None = None
-    """Attempts that failed since the last success: not 0 while the collector does not answer."""
+    """Failed attempts since the last success: not 0 while the collector does not answer."""
 
     @property
     def lost(self) -> int | None:
-        """All events that Ray says will never come; None when it says nothing at all."""
+        """All lost events; None if there are no counters at all."""
         if self.received is None and self.dropped is None and self.failed is None and self.not_buffered is None:
             return None
         return sum((self.dropped or {}).values()) + (self.failed or 0) + (self.not_buffered or 0)
 
 
 def dropped_events(metrics_text: str) -> AgentMetrics:
-    """Read the aggregator's counters out of a node's Prometheus text."""
+    """The counters of the aggregator agent on a metrics page."""
     totals: dict[str, int] = {}
     dropped: dict[str, int] = {}
     for name, labels, value in _samples(metrics_text):
-        if labels.get("consumer", OUR_CONSUMER) != OUR_CONSUMER:
+        if labels.get("consumer", CONSUMER) != CONSUMER:
             continue
         totals[name] = totals.get(name, 0) + value
         if name == "queue_dropped_events":
@@ -77,7 +75,7 @@ def dropped_events(metrics_text: str) -> AgentMetrics:
 
 
 def scrape(port: int, timeout: float, host: str = "127.0.0.1") -> AgentMetrics | None:
-    """Ask the agent that exports on `port`; None when it does not answer."""
+    """Request the metrics page of the agent at `port`; None if there is no answer."""
     try:
         metrics = Dashboard(f"http://{host}:{port}", lambda: None, max_body=MAX_TEXT_BYTES)
         body = metrics.get("/metrics", timeout=timeout).body
@@ -88,16 +86,14 @@ def scrape(port: int, timeout: float, host: str = "127.0.0.1") -> AgentMetrics |
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], int]]:
     for line in text.splitlines():
+        # Nearly all lines are of other metrics, and parsing them would take a hundred times as long.
         if not line.startswith(PREFIX):
             continue
-        sample = _SAMPLE.fullmatch(line)
-        if sample is None:
-            continue
-        name, labels, written = sample.groups()
         try:
-            value = float(written)
-        except ValueError:
+            found = [sample for family in text_string_to_metric_families(line) for sample in family.samples]
+        except (ValueError, LookupError):
             continue
-        if math.isfinite(value):
-            # Some exporters add `_total` to counters, some do not: 2.60 does.
-            yield name.removeprefix(PREFIX).removesuffix("_total"), dict(_LABEL.findall(labels or "")), int(value)
+        for sample in found:
+            if math.isfinite(sample.value):
+                # Some exporters add `_total` to counters, such as Ray 2.60, some do not.
+                yield sample.name.removeprefix(PREFIX).removesuffix("_total"), sample.labels, int(sample.value)

@@ -1,6 +1,6 @@
-"""What is read in an answer before it is stored: whether it is full, and which jobs and nodes it names.
+"""Reads an answer before it is stored: whether it has content, and which jobs and nodes it names.
 
-What raises msgspec.ValidationError here is no answer of Ray's.
+A msgspec.ValidationError means that the answer is not one of Ray's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 ROWS = ("data", "result", "result")
-"""Where Ray's state API has its rows."""
+"""Path of the rows in answers of Ray's state API."""
 _WARNING = ("data", "result", "partial_failure_warning")
 _ANYTHING = list[Raw] | dict[str, Raw] | str | float | bool | None
 
@@ -25,7 +25,7 @@ class _Node(msgspec.Struct):
 
 
 def has_content(body: bytes, path: tuple[str, ...]) -> bool | None:
-    """Whether the answer holds something at `path`; None when it is no answer of Ray's, such as a proxy's page."""
+    """Whether the answer has content at `path`; None if it is not one of Ray's, such as a page of a proxy."""
     try:
         value = _at(body, path)
         return value is not None and bool(msgspec.json.decode(value, type=_ANYTHING))
@@ -43,16 +43,16 @@ def alive_nodes(body: bytes) -> list[str]:
 
 
 def is_partial(body: bytes) -> bool:
-    """Whether Ray says that it could not ask all nodes."""
+    """Whether Ray reports that not all nodes answered."""
     return bytes(_at(body, _WARNING) or b"null") not in (b"null", b'""')
 
 
 def _at(body: bytes, path: tuple[str, ...]) -> Raw | bytes | None:
-    # Level by level without decoding what lies beside: 10,000 workers as Python objects would be 60 MB.
+    # Level by level, without decoding the other fields: 10,000 workers as Python objects would take 60 MB.
     value: Raw | bytes = body
     for name in path:
         fields = msgspec.json.decode(value, type=dict[str, Raw])
-        if bytes(fields.get("result", b"")) == b"false":  # an error of an older Ray, with status 200
+        if bytes(fields.get("result", b"")) == b"false":  # an error of older Ray versions, with status 200
             raise msgspec.ValidationError
         if name not in fields:
             return None

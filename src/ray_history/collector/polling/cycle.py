@@ -1,10 +1,12 @@
-"""One cycle: what is due is asked, what comes is kept, and what it leads to is asked too."""
+"""One cycle: everything due is requested and stored, and what the answers make due is requested too."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -17,32 +19,73 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.collector.destination import Destination
 
 from .answers import ROWS, JobRow, alive_nodes, has_content, is_partial, job_rows
-from .dashboard_client import BadStatus, Dashboard, DashboardError
-from .endpoints import DATA_SIGN, DATASETS, JOBS, NODE, NODES, TRAIN_SIGN, TRAIN_V1, TRAIN_V2, Empties, Endpoint, When
-from .memory import Seen, Session
-from .report import TIME, PollReport
+from .dashboard_client import BadStatus, Dashboard, DashboardError, Misconfigured, Refused, Unreachable
+from .endpoints import (
+    DATA_ACTOR,
+    DATASETS,
+    JOBS,
+    NODE,
+    NODES,
+    TRAIN_ACTOR,
+    TRAIN_V1,
+    TRAIN_V2,
+    EmptyAnswers,
+    Endpoint,
+    When,
+)
+from .memory import Change, SessionMemory
 
-AT_ONCE = 4
-"""Requests in flight: one slow endpoint does not stretch the cycle, and the dashboard does not feel us."""
+CONCURRENCY = 4
+"""Concurrent requests: one slow endpoint does not delay the cycle, and the load on the dashboard stays low."""
 REQUEST_SECONDS = 10.0
 FINAL_REQUEST_SECONDS = 3.0
-EMPTIES_BELIEVED = 3
-"""A dying cluster answers "nothing" for up to two polls before it stops answering."""
-NOT_RAYS = "the answer is not one of Ray's"
+ACCEPTED_AFTER = 3
+"""Empty answers in a row: a cluster that shuts down gives up to two before it stops answering."""
+NOT_FROM_RAY = "not an answer of Ray"
+
+EVERYTHING, ARCHIVE, TIME = "every answer", "the archive", "time"
+
+logger = logging.getLogger(__name__)
 
 Outcome = bytes | bool | DashboardError | ArchiveError
-Then = Callable[[Outcome], None]
+Callback = Callable[[Outcome], None]
+
+
+@dataclass(slots=True)
+class PollReport:
+    """The result of one cycle."""
+
+    stored: int = 0
+    unchanged: int = 0
+    empty: int = 0
+    """Answers without content that were not stored."""
+    failed: int = 0
+    """Without usable answer, too late, or not stored because of an error."""
+    bytes: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    """What failed (an endpoint, EVERYTHING, ARCHIVE or TIME) and why; without unreachable dashboards."""
+
+    def fail(self, what: str, why: object) -> None:
+        self.failed += 1
+        if isinstance(why, Unreachable):
+            logger.debug("%s: %s", what, why)  # not started yet, or gone: the next poll tries again
+            return
+        if isinstance(why, ArchiveError):
+            what = ARCHIVE
+        if isinstance(why, Refused | Misconfigured):
+            what = EVERYTHING
+        self.failures.setdefault(what, str(why))
 
 
 class Cycle:
-    """Everything due is asked in order of importance; what the answers lead to joins the queue."""
+    """Sends requests in order of importance; answers may add further ones to the queue."""
 
     def __init__(
         self,
         destination: Destination,
         dashboard: Dashboard,
         endpoints: tuple[Endpoint, ...],
-        session: Session,
+        session: SessionMemory,
         deadline: float,
         final: bool,
     ) -> None:
@@ -53,40 +96,44 @@ class Cycle:
         self.deadline = deadline
         self.final = final
         self.report = PollReport()
-        self._todo: list[tuple[int, int, str, Then]] = []
-        self._pool = ThreadPoolExecutor(AT_ONCE, "poll")
-        self._flying: dict[Future[Outcome], Then] = {}
+        self._queue: list[tuple[int, int, str, Callback]] = []
+        self._pool = ThreadPoolExecutor(CONCURRENCY, "poll")
+        self._running: dict[Future[Outcome], Callback] = {}
         self._order = count()
 
     def run(self, stopped: Future[None]) -> PollReport:
         for endpoint in self.ranks:
-            once_more = endpoint.when is When.ONCE and not self.session.kept[endpoint.url].digest
-            if once_more or endpoint.when is When.EVERY_POLL:
-                self._ask(endpoint)
+            missing = endpoint.when is When.ONCE and not self.session.answers[endpoint.url].digest
+            if missing or endpoint.when is When.EVERY_POLL:
+                self._enqueue(endpoint)
         try:
-            while (self._todo or self._flying) and not self._over(stopped):
-                while self._todo and len(self._flying) < AT_ONCE:
-                    _, _, url, then = heappop(self._todo)
-                    self._fly(partial(self._get, url), then)
-                awaited: list[Future[Any]] = [*self._flying, stopped]
-                finished = wait(awaited, self.deadline - time.monotonic(), FIRST_COMPLETED).done
-                if not self._over(stopped):
-                    for future in finished:
-                        self._flying.pop(future)(future.result())
+            while (self._queue or self._running) and not self._is_over(stopped):
+                self._step(stopped)
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        missed = len(self._todo) + len(self._flying)
+        missed = len(self._queue) + len(self._running)
         self.report.failed += missed
         if missed and not stopped.done():
-            self.report.failures[TIME] = "the deadline came before all answers"
+            self.report.failures[TIME] = "the deadline passed before all answers arrived"
         return self.report
 
-    def _over(self, stopped: Future[None]) -> bool:
+    def _step(self, stopped: Future[None]) -> None:
+        """Start requests from the queue, and handle the next answers."""
+        while self._queue and len(self._running) < CONCURRENCY:
+            _, _, url, callback = heappop(self._queue)
+            self._submit(partial(self._request, url), callback)
+        awaited: list[Future[Any]] = [*self._running, stopped]
+        finished = wait(awaited, self.deadline - time.monotonic(), FIRST_COMPLETED).done
+        if not self._is_over(stopped):
+            for future in finished:
+                self._running.pop(future)(future.result())
+
+    def _is_over(self, stopped: Future[None]) -> bool:
         return stopped.done() or time.monotonic() >= self.deadline
 
-    # In the pool's threads
+    # In the threads of the pool
 
-    def _get(self, url: str) -> Outcome:
+    def _request(self, url: str) -> Outcome:
         longest = FINAL_REQUEST_SECONDS if self.final else REQUEST_SECONDS
         try:
             return self.dashboard.get(url, timeout=min(longest, self.deadline - time.monotonic())).body
@@ -99,97 +146,107 @@ class Cycle:
         except ArchiveError as error:
             return error
 
-    # In the cycle's own thread
+    # In the thread of the cycle
 
-    def _fly(self, work: Callable[[], Outcome], then: Then) -> None:
-        self._flying[self._pool.submit(work)] = then
+    def _submit(self, work: Callable[[], Outcome], callback: Callback) -> None:
+        self._running[self._pool.submit(work)] = callback
 
-    def _ask(self, endpoint: Endpoint, subject: str = "") -> None:
+    def _enqueue(self, endpoint: Endpoint, subject: str = "") -> None:
         url = endpoint.url.format(subject) if subject else endpoint.url
-        rank = len(self.ranks) if endpoint is NODE else self.ranks[endpoint]  # many, so after the user's own
+        rank = (
+            len(self.ranks) if endpoint is NODE else self.ranks[endpoint]
+        )  # there are many, so after the user's own endpoints
         asked = url + ("&" if "?" in url else "?") + "nocache=1" if endpoint.uncached else url
-        then: Then = partial(self._answered, endpoint, url, subject)
-        heappush(self._todo, (rank, next(self._order), asked, then))
+        callback: Callback = partial(self._answered, endpoint, url, subject)
+        heappush(self._queue, (rank, next(self._order), asked, callback))
 
     def _answered(self, endpoint: Endpoint, url: str, subject: str, outcome: Outcome) -> None:
         settle = partial(self.session.settle, endpoint, subject)
-        if isinstance(outcome, BadStatus) and outcome.status in endpoint.not_here:
+        if isinstance(outcome, BadStatus) and outcome.status in endpoint.absent_statuses:
             self.report.empty += 1
-            return settle(Seen.EMPTY)
+            return settle(Change.EMPTY)
         if not isinstance(outcome, bytes):
             self.report.fail(endpoint.url, outcome)
-            return settle(Seen.FAILED)
-        full = bool(outcome.strip()) if endpoint.any_body else has_content(outcome, endpoint.content)
+            return settle(Change.FAILED)
+        has_data = bool(outcome.strip()) if endpoint.any_body else has_content(outcome, endpoint.content)
         try:
-            if full is None:
+            if has_data is None:
                 raise msgspec.ValidationError
             if endpoint is JOBS:
                 self._plan_jobs(job_rows(outcome))
             if endpoint is NODES:
                 self._plan_nodes(alive_nodes(outcome))
         except msgspec.ValidationError:
-            self.report.fail(endpoint.url, NOT_RAYS)
-            return settle(Seen.FAILED)
-        if full and self.final and endpoint.content == ROWS:
-            full = not is_partial(outcome)  # some nodes are already gone
-        return self._keep(endpoint, url, outcome, full, settle)
+            self.report.fail(endpoint.url, NOT_FROM_RAY)
+            return settle(Change.FAILED)
+        if has_data and self.final and endpoint.content == ROWS:
+            has_data = not is_partial(outcome)  # some nodes are gone already
+        return self._keep(endpoint, url, outcome, has_data, settle)
 
-    def _keep(self, endpoint: Endpoint, url: str, body: bytes, full: bool, settle: Callable[[Seen], None]) -> None:
-        kept, digest, store = self.session.kept[url], blake2b(body, digest_size=16).digest(), self.destination.store
-        kept.empties = 0 if full else kept.empties + 1
-        believed = endpoint.empties is Empties.BELIEVED and kept.empties >= EMPTIES_BELIEVED and not self.final
-        if digest == kept.digest:
+    def _keep(
+        self, endpoint: Endpoint, url: str, body: bytes, has_data: bool, settle: Callable[[Change], None]
+    ) -> None:
+        answers, digest, store = (
+            self.session.answers[url],
+            blake2b(body, digest_size=16).digest(),
+            self.destination.store,
+        )
+        answers.empty_answers = 0 if has_data else answers.empty_answers + 1
+        accepted = (
+            endpoint.empty_answers is EmptyAnswers.THIRD and answers.empty_answers >= ACCEPTED_AFTER and not self.final
+        )
+        if digest == answers.digest:
             self.report.unchanged += 1
-            return settle(Seen.UNCHANGED)
+            return settle(Change.UNCHANGED)
         write: Callable[[str, bytes], bool | None] = store.put
-        if not full and not believed:
-            if endpoint.empties is Empties.IGNORED or endpoint.any_body or kept.occupied:
+        if not has_data and not accepted:
+            if endpoint.empty_answers is EmptyAnswers.IGNORED or endpoint.any_body or answers.occupied:
                 self.report.empty += 1
-                return settle(Seen.EMPTY)
+                return settle(Change.EMPTY)
             write = store.create
 
         def stored(outcome: Outcome) -> None:
             if isinstance(outcome, Exception):
                 self.report.fail(endpoint.url, outcome)
-                return settle(Seen.FAILED)
-            kept.occupied = True
-            if not outcome:  # created by a process before us, maybe full
+                return settle(Change.FAILED)
+            answers.occupied = True
+            if not outcome:  # an earlier process created it, perhaps with content
                 self.report.empty += 1
-                return settle(Seen.EMPTY)
-            kept.digest = digest
+                return settle(Change.EMPTY)
+            answers.digest = digest
             self.report.stored += 1
             self.report.bytes += len(body)
-            return settle(Seen.CHANGED)
+            return settle(Change.CHANGED)
 
-        return self._fly(partial(self._store, url, body, write), stored)
+        return self._submit(partial(self._store, url, body, write), stored)
 
     def _plan_jobs(self, rows: list[JobRow]) -> None:
-        self.session.see_jobs(rows)
+        self.session.update_jobs(rows)
         due = self.session.jobs_due(final=self.final)
         if due:
-            self._ask_sign(DATA_SIGN, partial(self._plan_datasets, due))
+            self._check_actor(DATA_ACTOR, partial(self._plan_datasets, due))
         if self.session.train_due(final=self.final):
-            self._ask_sign(TRAIN_SIGN, self._plan_train)
+            self._check_actor(TRAIN_ACTOR, self._plan_train)
 
     def _plan_nodes(self, alive: list[str]) -> None:
         for node in self.session.nodes_due(alive, final=self.final):
-            self._ask(NODE, node)
+            self._enqueue(NODE, node)
 
-    def _ask_sign(self, url: str, then: Callable[[bool], None]) -> None:
+    def _check_actor(self, url: str, callback: Callable[[bool], None]) -> None:
         def answered(outcome: Outcome) -> None:
             alive = has_content(outcome, ROWS) if isinstance(outcome, bytes) else None
             if alive is None:
-                return self.report.fail(url, outcome if isinstance(outcome, Exception) else NOT_RAYS)
-            return then(alive)
+                return self.report.fail(url, outcome if isinstance(outcome, Exception) else NOT_FROM_RAY)
+            return callback(alive)
 
-        heappush(self._todo, (0, next(self._order), url, answered))
+        heappush(self._queue, (0, next(self._order), url, answered))
 
     def _plan_datasets(self, due: list[str], alive: bool) -> None:
         for name in due:
             job = self.session.jobs[name]
             if alive:
                 job.pace.asked(self.session.number)
-                self._ask(DATASETS, name)
+                self._enqueue(DATASETS, name)
             else:
                 job.given_up = job.ended
                 job.pace.changed(self.session.number)
@@ -197,8 +254,8 @@ class Cycle:
     def _plan_train(self, alive: bool) -> None:
         if alive:
             self.session.train.asked(self.session.number)
-            self._ask(TRAIN_V2)
-            self._ask(TRAIN_V1)
+            self._enqueue(TRAIN_V2)
+            self._enqueue(TRAIN_V1)
         else:
-            self.session.train_owed.clear()
+            self.session.train_pending.clear()
             self.session.train.changed(self.session.number)

@@ -1,15 +1,14 @@
-"""Asks the Ray Dashboard of this cluster, with its token, one bounded request at a time.
+"""A client for the Ray Dashboard of this cluster, with its token and a time limit per request.
 
     DashboardError
-    ├── Unreachable     no whole answer in time: not up yet, gone, or cut off in the middle
+    ├── Unreachable     no complete answer in time: not started yet, gone, or cut off
     ├── Refused         401 or 403: the token is missing, wrong or not allowed
-    ├── BadStatus       an answer, but none with status 200
+    ├── BadStatus       an answer with a status other than 200
     ├── TooLarge        the body is larger than the limit; nothing of it was kept
-    └── Misconfigured   the address or a token setting cannot be right; nothing was sent
+    └── Misconfigured   the address or a token setting is invalid; nothing was sent
 
-The token is looked up for every request, because Kubernetes renews projected tokens while we run. It never appears in
-a message. Answers are returned as they came: a collector does not look like a browser to Ray, so the values of
-`env_vars` are in them, and whoever serves them later has to redact.
+The token is read for every request, because Kubernetes renews projected tokens. It never appears in a message. Answers
+are returned unchanged: Ray redacts the values of `env_vars` only for browsers, so a server has to redact them.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ from urllib.parse import urlsplit
 from ray_history import __version__
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Ten times what 10,000 workers with details weigh (580 bytes each): above it something is wrong, and a sidecar
-limited to 256 MiB would be killed by four such answers at once."""
+"""Ten times the size of 10,000 workers with details (580 bytes each). Four larger answers at once would exceed the
+memory of a sidecar with 256 MiB."""
 
 DEFAULT_PORT = 8265
 TOKEN_FILE = Path("/var/run/secrets/ray.io/serviceaccount/token")
-TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 (Ray takes it beside `Authorization`, which proxies like to consume)
+TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 (Ray accepts it besides `Authorization`, which proxies may remove)
 
 _TRUE = {"1", "t", "T", "true", "TRUE", "True"}
-"""What Go's strconv.ParseBool takes for true: KubeRay's collector reads the same variable, and `yes` is not true."""
+"""The values that Go's strconv.ParseBool reads as true, as KubeRay's collector reads the same variable."""
 _READ_BYTES = 256 * 1024
 
 
 class DashboardError(Exception):
-    """The dashboard gave no usable answer; the message says why in one line."""
+    """There is no usable answer; the message says why in one line."""
 
 
 class Unreachable(DashboardError):
-    """No whole answer within the time."""
+    """No complete answer in time."""
 
 
 class Refused(DashboardError):
-    """The dashboard does not accept the token, or wants one."""
+    """The dashboard requires a token, or rejects this one."""
 
 
 class BadStatus(DashboardError):
-    """The dashboard answered, but not with 200."""
+    """The dashboard answered with a status other than 200."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"answered with status {status}")
@@ -61,19 +60,19 @@ class TooLarge(DashboardError):
 
 
 class Misconfigured(DashboardError):
-    """An address or token setting cannot be right."""
+    """An address or token setting is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: always a 200, everything else is raised."""
+    """An answer with status 200; any other raises."""
 
     status: int
     body: bytes
 
 
 class Dashboard:
-    """The dashboard at one address; safe to use from several threads, each request has a connection of its own."""
+    """The dashboard at one address. Thread-safe: each request has a connection of its own."""
 
     def __init__(self, base_url: str, token: Callable[[], str | None], *, max_body: int = MAX_BODY_BYTES) -> None:
         self.base_url = base_url.rstrip("/")
@@ -88,7 +87,7 @@ class Dashboard:
         self._max_body = max_body
 
     def get(self, url: str, *, timeout: float) -> Answer:
-        """The whole answer to `url` (path and query), or a DashboardError after at most about `timeout` seconds."""
+        """The answer to `url` (path and query), or a DashboardError after at most about `timeout` seconds."""
         deadline = time.monotonic() + timeout
         headers = {"Accept": "*/*", "User-Agent": f"ray-history/{__version__}"}
         token = self._token()
@@ -97,7 +96,7 @@ class Dashboard:
         connection = self._connection(self._host, self._port, timeout=max(timeout, 0.001))
         try:
             connection.connect()
-            socket = connection.sock  # the response takes it away from the connection
+            socket = connection.sock  # the response takes it from the connection
             connection.request("GET", self._prefix + url, headers=headers)
             socket.settimeout(_left(deadline))
             with connection.getresponse() as response:
@@ -117,17 +116,17 @@ class Dashboard:
             set_timeout(_left(deadline))
             chunk = response.read1(_READ_BYTES)
             body += chunk
-            if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older ones after that
+            if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older versions after it
                 break
         else:
             raise TooLarge(f"the answer is larger than {self._max_body / 1024 / 1024:g} MiB")
-        if announced is not None and len(body) != announced:  # read1 takes a closed connection for the end
+        if announced is not None and len(body) != announced:  # read1 reports a closed connection as the end
             raise Unreachable(f"the answer from {self.base_url} was cut short")
         return bytes(body)
 
 
 def ray_token(environ: Mapping[str, str], token_file: Path = TOKEN_FILE) -> str | None:
-    """The token for the dashboard as KubeRay's collector chooses it; None when the cluster asks for none."""
+    """The token for the dashboard, chosen as KubeRay's collector does; None if the cluster requires none."""
     if environ.get("RAY_ENABLE_K8S_TOKEN_AUTH", "").strip() in _TRUE:
         try:
             token = token_file.read_text().strip()
@@ -143,7 +142,7 @@ def ray_token(environ: Mapping[str, str], token_file: Path = TOKEN_FILE) -> str 
 
 
 def dashboard_url(address: str, port: int = DEFAULT_PORT) -> str:
-    """The base URL for a host as `FQ_RAY_IP` gives it: with or without scheme, port or a slash at the end."""
+    """The base URL for a host as in `FQ_RAY_IP`: with or without scheme, port, or a slash at the end."""
     scheme, _, rest = address.strip().rpartition("://")
     host, slash, path = rest.partition("/")
     if host.count(":") > 1 and not host.startswith("["):
@@ -157,7 +156,7 @@ def _usable(token: str, source: str) -> str:
     if not token:
         raise Misconfigured(f"{source} is empty")
     if not token.isascii() or not token.isprintable() or " " in token:  # a line break would end the header
-        raise Misconfigured(f"{source} holds characters that no token has")
+        raise Misconfigured(f"{source} has invalid characters")
     return token
 
 

@@ -1,4 +1,4 @@
-"""What is kept of the dashboard: a table, the most important first."""
+"""The polled endpoints of the dashboard, the most important first."""
 
 from __future__ import annotations
 
@@ -16,58 +16,65 @@ logger = logging.getLogger(__name__)
 
 class When(Enum):
     ONCE = auto()
-    """Until it was stored once in this session."""
+    """Until it was stored once in the session."""
     EVERY_POLL = auto()
     PER_JOB = auto()
-    """For running jobs at their pace, and once after a job ended."""
+    """For running jobs at their own pace, and once after a job ended."""
     WITH_TRAIN = auto()
-    """While jobs run, rarely, and when one ended."""
+    """Rarely while jobs run, and after one ended."""
     PER_NODE = auto()
 
 
-class Empties(Enum):
+class EmptyAnswers(Enum):
+    """When an answer without content is stored."""
+
     IGNORED = auto()
-    """An answer without content is never stored."""
+    """Never."""
     FIRST = auto()
-    """It may be the first answer of its key, but never replaces one."""
-    BELIEVED = auto()
-    """The third in a row replaces what was full, except in the final poll: users do delete Serve applications."""
+    """If there is no answer yet; it never replaces one."""
+    THIRD = auto()
+    """The third in a row replaces a full one, except in the final poll: users do delete Serve applications."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One answer to keep."""
+    """One polled URL."""
 
     url: str
-    """As a later reader asks for it, which makes the key; `{}` stands for a job or node id."""
+    """As readers request it, which makes the key; `{}` stands for a job or node id."""
     content: tuple[str, ...] = ()
-    """Where in the answer the content stands that makes it full."""
+    """Path of the content in the answer; an answer without it counts as empty."""
     when: When = When.EVERY_POLL
-    empties: Empties = Empties.FIRST
+    empty_answers: EmptyAnswers = EmptyAnswers.FIRST
     uncached: bool = False
-    """Asked with nocache=1: Ray 2.60 answers these from a cache that is always one poll behind."""
-    not_here: frozenset[int] = frozenset()
-    """Statuses by which Ray says that the library is not installed or not in use, which is no failure."""
+    """Requested with nocache=1: Ray 2.60 has a cache for these that is always one poll behind."""
+    absent_statuses: frozenset[int] = frozenset()
+    """Statuses that mean that the library is not installed or not in use, which is not a failure."""
     any_body: bool = False
-    """Not known to be JSON."""
+    """Whether the body may be something other than JSON."""
 
 
 JOBS = Endpoint("/api/jobs/")
 NODES = Endpoint("/api/v0/nodes?detail=1&limit=10000", ROWS)
-DATASETS = Endpoint("/api/data/datasets/{}", ("datasets",), When.PER_JOB, Empties.IGNORED)
+DATASETS = Endpoint("/api/data/datasets/{}", ("datasets",), When.PER_JOB, EmptyAnswers.IGNORED)
 TRAIN_V2 = Endpoint(
-    "/api/train/v2/runs/v1", ("train_runs",), When.WITH_TRAIN, Empties.IGNORED, not_here=frozenset({500})
+    "/api/train/v2/runs/v1", ("train_runs",), When.WITH_TRAIN, EmptyAnswers.IGNORED, absent_statuses=frozenset({500})
 )
 TRAIN_V1 = replace(TRAIN_V2, url="/api/train/v2/runs")
-NODE = Endpoint("/nodes/{}", ("data", "detail", "now"), When.PER_NODE, Empties.IGNORED, uncached=True)
+NODE = Endpoint("/nodes/{}", ("data", "detail", "now"), When.PER_NODE, EmptyAnswers.IGNORED, uncached=True)
 
 ENDPOINTS = (
     Endpoint("/api/version", when=When.ONCE),
     Endpoint("/api/v0/cluster_metadata", ("data",), When.ONCE),
     Endpoint("/timezone", when=When.ONCE),
     JOBS,
-    Endpoint("/api/v0/placement_groups?detail=1&limit=10000", ROWS, empties=Empties.BELIEVED),
-    Endpoint("/api/serve/applications/", ("applications",), empties=Empties.BELIEVED, not_here=frozenset({501})),
+    Endpoint("/api/v0/placement_groups?detail=1&limit=10000", ROWS, empty_answers=EmptyAnswers.THIRD),
+    Endpoint(
+        "/api/serve/applications/",
+        ("applications",),
+        empty_answers=EmptyAnswers.THIRD,
+        absent_statuses=frozenset({501}),
+    ),
     DATASETS,
     TRAIN_V2,
     TRAIN_V1,
@@ -80,22 +87,22 @@ ENDPOINTS = (
     Endpoint("/events", ("data", "events"), uncached=True),
     NODE,
 )
-"""What is kept, the most important first: the final poll gets as far as its time allows."""
+"""The most important first: the final poll may not have time for all."""
 
 _ALIVE = "/api/v0/actors?limit=1&filter_keys=class_name&filter_predicates=%3D&filter_values={}"
 _ALIVE += "&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE"
-DATA_SIGN = _ALIVE.format("_StatsActor")
-TRAIN_SIGN = _ALIVE.format("TrainStateActor")
+DATA_ACTOR = _ALIVE.format("_StatsActor")
+TRAIN_ACTOR = _ALIVE.format("TrainStateActor")
 
 
 def with_extras(urls: Iterable[str]) -> tuple[Endpoint, ...]:
-    """The built-in endpoints, then the user's own in their order; what has the key of another is left out."""
+    """The built-in endpoints, then the user's own in their order, without duplicate keys."""
     found = {endpoint_name(endpoint.url): endpoint for endpoint in ENDPOINTS}
     for url in (url.strip() for url in urls):
         if not url:
             continue
         if "://" in url or not url.isascii() or not url.isprintable() or " " in url:
-            # Not fatal, as upstream: a sidecar that does not start would take the head out of its service.
+            # Not fatal, as upstream: a sidecar that does not start would make the head unavailable.
             logger.warning("RAY_COLLECTOR_ADDITIONAL_ENDPOINTS: not a path of the dashboard: %r", url)
             continue
         endpoint = Endpoint("/" + url.lstrip("/"), any_body=True)

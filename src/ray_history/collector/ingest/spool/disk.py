@@ -1,9 +1,10 @@
-"""The file system under the spool, and what may be expected of it."""
+"""The file system calls of the spool."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 from collections import deque
@@ -11,23 +12,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 
 class Disk:
-    """All the spool asks of a file system; the tests have one that loses power."""
+    """All file system calls of the spool; the tests replace it by one that loses power."""
 
     def claim(self, directory: Path) -> int:
-        """Make the directory, durably, and lock it until the handle is closed."""
+        """Create the directory durably, and lock it until the handle is closed."""
         _make_directory(directory)
         if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
-            raise PermissionError(errno.EACCES, "This user may not write to the spool directory", str(directory))
+            raise PermissionError(errno.EACCES, "This user cannot write to the spool directory", str(directory))
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(handle)
             raise BlockingIOError(error.errno, "Another process uses this spool directory", str(directory)) from None
-        except OSError:
-            pass  # NFS locks no directories; the lock guards against a mistake, nothing else rests on it
+        except OSError as error:
+            # NFS cannot lock directories. The lock only guards against a mistake.
+            logger.debug("the spool directory %s is not locked: %s", directory, error)
         return handle
 
     def listdir(self, directory: Path) -> dict[str, int]:
@@ -43,17 +47,17 @@ class Disk:
         return os.pread(handle, length, offset)
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Says how much was written, which may be less than given."""
+        """Returns the number of bytes written, which may be less than given."""
         return os.pwritev(handle, buffers, offset)
 
     def truncate(self, handle: int, length: int) -> None:
         os.ftruncate(handle, length)
 
     def fsync(self, handle: int) -> None:
-        """Of a file: its bytes and length. Of the claimed directory: which files it has.
+        """Sync the bytes and length of a file, or the entries of the claimed directory.
 
-        After one that failed, the next of the same file may succeed without a durable byte: the kernel calls the lost
-        pages clean. Only what is written again is durable then.
+        After a failure, the next fsync of the same file may succeed without making anything durable: the kernel marks
+        the lost pages as clean. Only bytes that are written again are durable then.
         """
         os.fsync(handle)
 
@@ -95,7 +99,7 @@ def _make_directory(directory: Path) -> None:
     if not directory.is_dir():
         _make_directory(directory.parent)
         directory.mkdir(mode=0o700, exist_ok=True)
-    # Each time: whoever made it may have been killed before this.
+    # Each time: a process that created it may have been killed before this.
     with suppress(PermissionError):
         parent = os.open(directory.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,8 +1,8 @@
-"""What an earlier process left in the directory: all of it read once and checked.
+"""Reads and checks everything that an earlier process left in the directory.
 
 Only what that process acknowledged is known to be durable. It may have been killed before it synced the rest, or its
-sync failed, and then ours would succeed for nothing. So before anything is offered for shipping or deleted, the header
-that carries sequence and creation time is written again: the same bytes in their place, which needs no space.
+sync may have failed, and then a sync of this process would succeed without effect. So before any segment is offered or
+deleted, the header with sequence and creation time is written again: the same bytes in place, which needs no space.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .disk import Disk, opened, write_all
 from .segment import (
     HEADER_SIZE,
     NAME,
-    NotWhole,
+    BadRecord,
     Segment,
-    aside,
-    damage_text,
+    corrupt_path,
+    damage_message,
     header,
     is_zero,
     read_bodies,
@@ -27,8 +27,8 @@ from .segment import (
 
 
 @dataclass(slots=True)
-class Found:
-    """Where the next process counts on."""
+class Recovered:
+    """The state that an earlier process left."""
 
     sealed: dict[int, Segment] = field(default_factory=dict)
     emptied: dict[int, Segment] = field(default_factory=dict)
@@ -40,18 +40,20 @@ class Found:
     size: int = 0
 
 
-def recover(disk: Disk, folder: int, directory: Path) -> Found:
-    found = Found()
+def recover(disk: Disk, folder: int, directory: Path) -> Recovered:
+    found = Recovered()
     for name, size in sorted(disk.listdir(directory).items()):
         found.size += size
         path = directory / name
         match = NAME.fullmatch(name)
         if match is None:
-            found.problems.append(f"{path} is not a file of the spool; it is left alone, and counts as used space")
+            found.problems.append(f"{path} is not a file of the spool; it is not touched and counts as used space")
             continue
         found.next_sequence = max(found.next_sequence, int(match[1]) + 1)
         if match[2]:
-            found.problems.append(f"{path} was kept aside earlier ({size} bytes); delete it when it is of no use")
+            found.problems.append(
+                f"{path} is damaged and was set aside earlier ({size} bytes); delete it if it is not needed"
+            )
             with opened(disk, path) as handle:
                 found.last_created_ns = max(found.last_created_ns, read_header(disk, handle) or 0)
         else:
@@ -65,25 +67,25 @@ def recover(disk: Disk, folder: int, directory: Path) -> Found:
     return found
 
 
-def _recover_segment(disk: Disk, found: Found, sequence: int, path: Path, size: int) -> None:
+def _recover_segment(disk: Disk, found: Recovered, sequence: int, path: Path, size: int) -> None:
     end, records, damage = HEADER_SIZE, 0, None
     with opened(disk, path) as handle:
         created_ns = read_header(disk, handle)
         try:
             if created_ns is None:
-                raise NotWhole(0, torn=size < HEADER_SIZE or is_zero(disk, handle, 0))
+                raise BadRecord(0, torn=size < HEADER_SIZE or is_zero(disk, handle, 0))
             for body in read_bodies(disk, handle, size):
                 end += record_size(body)
                 records += 1
-        except NotWhole as not_whole:
+        except BadRecord as not_whole:
             damage = not_whole
     found.last_created_ns = max(found.last_created_ns, created_ns or 0)
     segment = Segment(sequence, created_ns or 0, path, size, end, records)
     if damage is not None and not damage.torn:
         found.damaged.add(sequence)
-        found.problems.append(damage_text(segment, damage))
+        found.problems.append(damage_message(segment, damage))
         if not records:
-            disk.rename(path, aside(path))
+            disk.rename(path, corrupt_path(path))
             return
     elif damage is not None:
         found.problems.append(f"{path}: an unfinished write at byte {damage.offset} of {size} is ignored")

@@ -12,7 +12,7 @@ from pathlib import Path
 from .disk import Disk
 
 MAX_BODY = 1 << 30
-"""Bytes of one body: what one read gives back in one piece."""
+"""Bytes of one body, the most that one read returns."""
 NAME = re.compile(r"([0-9]{20})\.spool(\.corrupt)?")
 
 _MAGIC = b"RAYSPOL\x01"
@@ -24,8 +24,8 @@ _READ_CHUNK = 1 << 20
 HEADER_SIZE = _HEADER.size
 
 
-class NotWhole(Exception):
-    """The record at `offset` is not as it was written; `torn` when it provably never was written whole."""
+class BadRecord(Exception):
+    """The record at `offset` is damaged; `torn` if it provably was never written completely."""
 
     def __init__(self, offset: int, *, torn: bool) -> None:
         super().__init__(offset)
@@ -43,7 +43,7 @@ class Segment:
     size: int
     """Bytes of the file."""
     end: int
-    """Where its readable records end; less than `size` when something torn or damaged follows."""
+    """End of its readable records; less than `size` if something torn or damaged follows."""
     records: int
 
     @property
@@ -57,11 +57,11 @@ def header(created_ns: int) -> bytes:
 
 
 def frames(bodies: Sequence[bytes]) -> list[bytes]:
-    """The bytes of their records, in pieces."""
+    """The records of the bodies, in pieces."""
     found: list[bytes] = []
     for body in bodies:
         if len(body) > MAX_BODY:
-            raise ValueError(f"a body of {len(body)} bytes is larger than the spool takes ({MAX_BODY})")
+            raise ValueError(f"a body of {len(body)} bytes is larger than the limit of the spool ({MAX_BODY})")
         prefix = _PREFIX.pack(len(body), zlib.crc32(body))
         found += (prefix + _CHECK.pack(zlib.crc32(prefix)), body)
     return found
@@ -72,7 +72,7 @@ def record_size(body: bytes) -> int:
 
 
 def read_header(disk: Disk, handle: int) -> int | None:
-    """The creation time; None when the header is not readable."""
+    """The creation time; None if the header is not readable."""
     found = disk.read(handle, 0, _HEADER.size)
     if len(found) < _HEADER.size or found != header(created_ns := _HEADER.unpack(found)[1]):
         return None
@@ -80,20 +80,20 @@ def read_header(disk: Disk, handle: int) -> int | None:
 
 
 def read_bodies(disk: Disk, handle: int, end: int) -> Iterator[bytes]:
-    """The bodies of the records up to `end`; raises at the first that is not whole."""
+    """The bodies of the records up to `end`; raises at the first bad one."""
     offset = _HEADER.size
     while offset < end:
         prefix = disk.read(handle, offset, min(_PREFIX_SIZE, end - offset))
         if len(prefix) < _PREFIX_SIZE:
-            raise NotWhole(offset, torn=True)
+            raise BadRecord(offset, torn=True)
         length, checksum = _PREFIX.unpack_from(prefix)
         if _CHECK.unpack_from(prefix, _PREFIX.size)[0] != zlib.crc32(prefix[: _PREFIX.size]):
-            raise NotWhole(offset, torn=is_zero(disk, handle, offset))
+            raise BadRecord(offset, torn=is_zero(disk, handle, offset))
         if offset + _PREFIX_SIZE + length > end:
-            raise NotWhole(offset, torn=True)
+            raise BadRecord(offset, torn=True)
         body = disk.read(handle, offset + _PREFIX_SIZE, length)
         if len(body) != length or zlib.crc32(body) != checksum:
-            raise NotWhole(offset, torn=False)
+            raise BadRecord(offset, torn=False)
         yield body
         offset += _PREFIX_SIZE + length
 
@@ -107,13 +107,13 @@ def is_zero(disk: Disk, handle: int, offset: int) -> bool:
     return True
 
 
-def aside(path: Path) -> Path:
-    """Where a damaged file is kept, for a human."""
+def corrupt_path(path: Path) -> Path:
+    """The name to which a damaged file is renamed."""
     return path.with_name(path.name + ".corrupt")
 
 
-def damage_text(segment: Segment, damage: NotWhole) -> str:
+def damage_message(segment: Segment, damage: BadRecord) -> str:
     return (
-        f"{segment.path} is damaged at byte {damage.offset} of {segment.size}: the bodies before it are shipped, "
-        f"the file is kept aside as {aside(segment.path).name}"
+        f"{segment.path} is damaged at byte {damage.offset} of {segment.size}: the bodies before it are uploaded, "
+        f"the file is renamed to {corrupt_path(segment.path).name}"
     )

@@ -1,4 +1,4 @@
-"""What an open spool does: one thread appends, one thread seals, reads and removes."""
+"""An open spool: one thread appends, one thread seals, reads and removes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 from .disk import REAL_DISK, Disk, opened, write_all
 from .recovery import recover
-from .segment import HEADER_SIZE, NotWhole, Segment, aside, damage_text, frames, header, read_bodies
+from .segment import HEADER_SIZE, BadRecord, Segment, corrupt_path, damage_message, frames, header, read_bodies
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpoolFull(Exception):
-    """There is no room for these bodies; none of them counts as stored. Ray will send them again."""
+    """There is no space for these bodies; none of them counts as stored. Ray will send them again."""
 
 
 class Pending(NamedTuple):
-    """What is stored and not yet removed."""
+    """Stored and not yet removed."""
 
     bodies: int
     bytes: int
 
 
 class Spool:
-    """Bodies in, durable; segments out, oldest first."""
+    """Stores bodies durably and returns segments, oldest first."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Spool:
         clock: Callable[[], int] = time.time_ns,
         disk: Disk = REAL_DISK,
     ) -> None:
-        """Open the spool and find what an earlier process left; reads all of it once, to check it."""
+        """Open the spool; reads and checks everything that an earlier process left."""
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._max_bytes = max_bytes
@@ -56,7 +56,7 @@ class Spool:
         try:
             found = recover(disk, self._folder, directory)
             self.problems = found.problems
-            """What was found damaged, torn or foreign, for people."""
+            """Messages about damaged, torn or unexpected files."""
             self._sealed = found.sealed
             self._emptied = found.emptied  # without acknowledged records; unlinked unless one is the mark
             self._damaged = found.damaged
@@ -72,7 +72,7 @@ class Spool:
     def append(self, bodies: Sequence[bytes]) -> None:
         """Store the bodies in one segment with one write and one fsync: all are durable on return.
 
-        Raises SpoolFull or OSError, and then none counts as stored, though some may come out.
+        Raises SpoolFull or OSError; then none counts as stored, though some may be read.
         """
         records = frames(bodies)
         length = sum(map(len, records))
@@ -91,7 +91,7 @@ class Spool:
                 raise
 
     def seal(self) -> None:
-        """Offer what was appended so far for shipping; waits for an append under way."""
+        """Close the current segment, so that it can be uploaded; waits for a running append."""
         with self._writing:
             self._seal()
 
@@ -101,15 +101,15 @@ class Spool:
             return list(self._sealed.values())
 
     def read(self, segment: Segment) -> Iterator[bytes]:
-        """The bodies of a sealed segment in order, one in memory at a time; ends before damage, which is noted."""
+        """The bodies of a sealed segment in order, one in memory at a time; stops before damage, which is noted."""
         with opened(self._disk, segment.path) as handle:
             try:
                 yield from read_bodies(self._disk, handle, segment.end)
-            except NotWhole as damage:
+            except BadRecord as damage:
                 self._note_damage(segment, damage)
 
     def remove(self, segment: Segment) -> None:
-        """Delete a sealed segment durably, after it was shipped; again is harmless. A damaged one is kept aside."""
+        """Delete an uploaded segment durably; repeating it is harmless. A damaged one is renamed."""
         self._require_open()
         with self._state:
             damaged, is_mark = segment.sequence in self._damaged, segment.sequence == self._mark
@@ -124,7 +124,7 @@ class Spool:
             return
         if damaged:
             with suppress(FileNotFoundError):
-                self._disk.rename(segment.path, aside(segment.path))
+                self._disk.rename(segment.path, corrupt_path(segment.path))
         else:
             self._disk.unlink(segment.path)
         self._forget(segment, left=segment.size if damaged else 0)
@@ -132,7 +132,7 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Bytes of all files in the directory, those kept aside and foreign ones too; `max_bytes` limits it."""
+        """Bytes of all files in the directory, including corrupt and unexpected ones; `max_bytes` limits it."""
         with self._state:
             return self._size
 
@@ -194,8 +194,8 @@ class Spool:
         return segment
 
     def _abandon(self, current: Segment, length: int) -> None:
-        """Let nothing follow a failed write; cut off what it left, to free the space."""
-        size = current.end + length  # it may have come that far
+        """Seal the segment after a failed write, and truncate it to free the space."""
+        size = current.end + length  # the write may have reached this size
         with suppress(OSError):
             self._disk.truncate(self._handle, current.end)
             size = current.end
@@ -208,37 +208,37 @@ class Spool:
         current = self._current
         if current is None:
             return
-        with suppress(OSError):  # its bytes were synced, or not acknowledged
+        with suppress(OSError):  # its bytes are synced, or were not acknowledged
             self._disk.close(self._handle)
         with self._state:
             (self._sealed if current.records else self._emptied)[current.sequence] = current
             self._current = None
 
     def _sweep(self) -> None:
-        """Unlink segments without acknowledged records. Not synced: should one come back, it is swept or shipped."""
+        """Unlink segments without acknowledged records. Not synced: one that reappears is swept or uploaded."""
         with self._state:
-            useless = [segment for segment in self._emptied.values() if segment.sequence != self._mark]
-        for segment in useless:
+            empty = [segment for segment in self._emptied.values() if segment.sequence != self._mark]
+        for segment in empty:
             with suppress(OSError):  # the next sweep tries again
                 self._disk.unlink(segment.path)
                 with self._state:
                     del self._emptied[segment.sequence]
                     self._size -= segment.size
 
-    def _note_damage(self, segment: Segment, damage: NotWhole) -> None:
+    def _note_damage(self, segment: Segment, damage: BadRecord) -> None:
         if segment.sequence in self._damaged:
             return
         self._damaged.add(segment.sequence)
-        self.problems.append(damage_text(segment, damage))
+        self.problems.append(damage_message(segment, damage))
 
     def _forget(self, segment: Segment, *, left: int) -> None:
         with self._state:
-            known = self._sealed.pop(segment.sequence, None)
-            if known is None:
+            sealed = self._sealed.pop(segment.sequence, None)
+            if sealed is None:
                 return
-            self._size -= known.size - left
+            self._size -= sealed.size - left
             if left and segment.sequence not in self._damaged:
-                self._emptied[segment.sequence] = replace(known, size=left, end=left, records=0)
+                self._emptied[segment.sequence] = replace(sealed, size=left, end=left, records=0)
 
     def _unshipped(self) -> list[Segment]:
         with self._state:
@@ -248,8 +248,8 @@ class Spool:
     def _require_room(self, needed: int) -> None:
         if self.size + needed > self._max_bytes:
             raise SpoolFull(
-                f"the spool {self._directory} holds {self.size} of at most {self._max_bytes} bytes, {needed} more do "
-                "not fit: the archive takes segments slower than Ray sends, or not at all"
+                f"the spool {self._directory} has {self.size} of at most {self._max_bytes} bytes and no space for "
+                f"{needed} more: uploads to the archive are too slow or fail"
             )
 
     def _require_open(self) -> None:
