@@ -211,7 +211,7 @@ def test_a_tree_of_too_many_is_refused_with_what_to_do(server: Served, monkeypat
     monkeypatch.setattr(summaries, "TREE_MAX", 100)
     answer = server.get(f"{S}/api/v0/tasks/summarize?summary_by=lineage")
     assert answer.status == 400
-    assert "Choose one job" in answer.json["msg"]
+    assert "Select one job" in answer.json["msg"]
 
 
 @pytest.mark.parametrize(
