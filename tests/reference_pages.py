@@ -98,22 +98,22 @@ def _former_names(option: click.Option) -> Iterator[str]:
 
 
 def api() -> str:
-    """Every route of a session's dashboard."""
+    """The routes of a session."""
     lines = [
         "# API reference",
         "",
-        "Everything below stands under `/s/NAMESPACE/CLUSTER/SESSION`, and, for the session that a browser entered by",
-        "cookie, under `/`. It takes GET and HEAD. The same as a document for programs: `openapi.json` beside them.",
-        "How the answers differ from a live dashboard's: [fidelity.md](fidelity.md); logs: [logs.md](logs.md); what",
-        "listings take beyond Ray, and the routes of the server itself: [server.md](server.md).",
+        "These routes exist under `/s/NAMESPACE/CLUSTER/SESSION`, and under `/` for the session that a browser has",
+        "entered by cookie. All accept GET and HEAD. `openapi.json` beside them describes them for programs. See",
+        "[fidelity.md](fidelity.md) for the differences from a live dashboard, [logs.md](logs.md) for logs, and",
+        "[server.md](server.md) for what listings accept beyond Ray and for the routes of the server itself.",
         "",
         "| route | answer | parameters |",
         "|---|---|---|",
     ]
     for path, methods in document(ROUTES, "/")["paths"].items():
         operation = methods["get"]
-        taken = [f"`{each['name']}`" for each in operation["parameters"] if each["in"] == "query"]
-        lines.append(f"| `{path}` | {operation['summary']} | {' '.join(taken)} |")
+        parameters = [f"`{each['name']}`" for each in operation["parameters"] if each["in"] == "query"]
+        lines.append(f"| `{path}` | {operation['summary']} | {' '.join(parameters)} |")
     return "\n".join(lines) + "\n"
 
 

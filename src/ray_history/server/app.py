@@ -256,7 +256,7 @@ def _get(path: str, endpoint: ASGIApp) -> Route:
 
 def _renewing_cookies(addressing: Addressing, session: Session, send: Send) -> Send:
     carrier = Response()
-    addressing.remember(carrier, session)
+    addressing.set_cookies(carrier, session)
     cookies = [pair for pair in carrier.raw_headers if pair[0] == b"set-cookie"]
 
     async def out(message: Message) -> None:

@@ -580,7 +580,7 @@ def test_health_and_metrics_are_answered_as_the_frontend_expects(server: Served)
     for path in NOT_HERE:
         answer = ask(server, "whole", path)
         assert (answer.status, answer.json["result"]) == (200, False)
-        assert "not kept" in str(answer.json["data"])
+        assert "no time series" in str(answer.json["data"])
 
 
 @pytest.mark.parametrize("cluster", ["events-only", "odd-answers", "logs-only", "polled-only"])

@@ -50,7 +50,7 @@ def test_latest_is_the_newest_session(server: Served) -> None:
 def test_an_unknown_session_is_not_found_and_says_where_to_look(server: Served) -> None:
     answer = server.get("/s/default/nobody/latest/api/v0/tasks")
     assert answer.status == 404
-    assert "/clusters lists" in answer.json["msg"]
+    assert "see /clusters" in answer.json["msg"]
 
 
 def test_the_page_of_a_session_ends_in_a_slash_because_its_addresses_are_relative(server: Served) -> None:

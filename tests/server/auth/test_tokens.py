@@ -233,5 +233,5 @@ def test_why_running_clusters_are_missing_is_told_to_those_who_may_see_everythin
         with asking(tmp_path, mode, store, fleet=fleet) as server:
             told.append(server.get("/clusters", carried(ADA)).headers["x-ray-history-note"])
     assert "locked" not in told[0]
-    assert "not all running clusters are known" in told[0]
+    assert "some running clusters are unknown" in told[0]
     assert "locked" in told[1]

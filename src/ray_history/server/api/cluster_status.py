@@ -72,28 +72,37 @@ class NodeRow(NamedTuple):
     instance_id: str | None
     death_reason: str | None
 
+    @property
+    def group(self) -> str:
+        return str(object_of(msgspec.json.decode(self.labels)).get("ray.io/node-group") or f"node_{self.node_id}")
+
+    @property
+    def place(self) -> str:
+        return f"instance_id: {self.instance_id}" if self.instance_id else f"ip: {self.ip}"
+
 
 def collect_report(request: SessionRequest) -> ClusterReport:
     report = ClusterReport(request.view.at or request.open.facts.get("last_ns"))
     view = View(request.view.at)  # in the closed view of an ended session nothing runs or waits
     held = held_resources(request, view)
     for amounts in held.values():
-        for name, amount in amounts.items():
-            report.used[name] += amount
+        _add(report.used, amounts)
     for node in _nodes(request, view):
-        group = str(object_of(msgspec.json.decode(node.labels)).get("ray.io/node-group") or f"node_{node.node_id}")
         if node.state != "DEAD":
-            (report.active if held.get(node.node_id) else report.idle)[group] += 1
-            for name, amount in amounts_of(msgspec.json.decode(node.resources)).items():
-                report.total[name] += amount
+            (report.active if held.get(node.node_id) else report.idle)[node.group] += 1
+            _add(report.total, amounts_of(msgspec.json.decode(node.resources)))
         elif node.death_reason not in _EXPECTED_DEATHS:
-            place = f"instance_id: {node.instance_id}" if node.instance_id else f"ip: {node.ip}"
-            report.failures.append(f"{group}: NodeTerminated ({place})")
+            report.failures.append(f"{node.group}: NodeTerminated ({node.place})")
     for resources, count in _waiting(request, view):
         shape = {name: round(amount, 4) for name, amount in sorted(requested_resources(resources).items())}
         if shape:
             report.demands[str(shape)] += count
     return report
+
+
+def _add(total: Amounts, amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] += amount
 
 
 def _nodes(request: SessionRequest, view: View) -> list[NodeRow]:

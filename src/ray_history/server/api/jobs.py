@@ -1,4 +1,4 @@
-"""Jobs: `/api/jobs/` and `/api/jobs/{id}`, as the dashboard and `ray job` know them."""
+"""Jobs: `/api/jobs/` and `/api/jobs/{id}`, for the dashboard and `ray job`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ray_history.server.sessions.routes import VIEW, SessionRoute, array_of, com
 
 
 def list_jobs(request: SessionRequest) -> Response:
-    """All jobs, the newest first."""
+    """All jobs, newest first."""
     users = without_internal(request, "jobs", request.tables.source("jobs", request.view))
     return plain_json(shown(request, job_rows(request, users)))
 
 
 def get_job(request: SessionRequest) -> Response:
-    """One job, by the id of its driver or of its submission."""
-    asked_id = request.path_param("job_or_submission_id")
-    named = f"(from {request.tables.source('jobs', request.view)} where job_id = ? or submission_id = ?)"
-    found = job_rows(request, named, [asked_id, asked_id])
-    if not found:
-        raise ApiError(404, f"Job {asked_id[:200]} does not exist")
-    return plain_json(shown(request, found[0]))
+    """One job, by job ID or submission ID."""
+    either_id = request.path_param("job_or_submission_id")
+    matching = f"(from {request.tables.source('jobs', request.view)} where job_id = ? or submission_id = ?)"
+    jobs = job_rows(request, matching, [either_id, either_id])
+    if not jobs:
+        raise ApiError(404, f"Job {either_id[:200]} does not exist")
+    return plain_json(shown(request, jobs[0]))
 
 
 def job_rows(request: SessionRequest, jobs: str, values: list[object] | None = None) -> list[dict[str, Any]]:
-    """Jobs as Ray describes them, the newest first, of these rows; secrets included."""
+    """The jobs of these rows in the form of Ray's API, newest first. Includes secrets."""
     rows = request.tables.rows(
         f"select {row('jobs', detail=True)} from {jobs} order by start_ms desc nulls last, job_id desc", values or []
     )

@@ -1,4 +1,4 @@
-"""KubeRay's routes for choosing a session: `/clusters` lists, `/enter_cluster/…` sets cookies."""
+"""KubeRay's routes to select a session: `/clusters` lists sessions, `/enter_cluster/…` sets cookies for one."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from ray_history.server.live import LiveGateway
 from ray_history.server.sessions.addressing import SessionCatalog
 
 KINDS = ("raycluster", "rayjob", "rayservice")
-
-
 COOKIE_AGE = 600
-
-
-MOST_LISTED = 100
-"""Dead sessions in `/clusters` unless `limit` says otherwise, as in KubeRay."""
-
+LISTED_DEFAULT = 100
+"""Stored sessions in `/clusters` without `limit`, as in KubeRay."""
 
 _SESSION = re.compile(r"session_[0-9]{4}-[0-9]{2}-[0-9]{2}_.*|latest|live")
+_COOKIE_ERRORS = {
+    "cluster_name": "Cluster Cookie not found",
+    "session_name": "RayCluster Session Name Cookie not found",
+    "cluster_namespace": "Cluster Namespace Cookie not found",
+}
+"""KubeRay's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """KubeRay's routes for choosing a session."""
+    """Handlers of KubeRay's routes, and the cookies that they set."""
 
     catalog: SessionCatalog
     live: LiveGateway
     secure: bool = False
-    """Cookies only over TLS."""
+    """Send cookies over TLS only."""
     base_path: str = ""
-    """Cookies only below it: another server may stand beside this one."""
+    """Path of the cookies: another server may use the same host."""
 
     async def clusters(self, request: Request) -> Response:
         viewer = viewer_of(request.scope)
         catalog = await self.catalog.read(viewer)
         limit = request.query_params.get("limit", "")
-        most = int(limit) if limit.isdecimal() and len(limit) < 8 else MOST_LISTED
-        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, most)])
+        stored = int(limit) if limit.isdecimal() and len(limit) < 8 else LISTED_DEFAULT
+        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, stored)])
         if missing := self.live.fleet.missing:
-            # Why names namespaces and the API server, which concerns those who may see everything.
-            why = "; ".join(missing) if viewer is EVERYBODY else "not all running clusters are known; the log says why"
-            response.headers["X-Ray-History-Note"] = note_value(why)
+            # The reasons name namespaces and API servers, which only viewers of everything may see.
+            reason = "; ".join(missing) if viewer is EVERYBODY else "some running clusters are unknown; see the log"
+            response.headers["X-Ray-History-Note"] = note_value(reason)
         return response
 
     async def enter(self, request: Request) -> Response:
         """`/enter_cluster/{namespace}/{cluster}/{session}`, or `/{namespace}/{kind}/{name}[/{session}]`."""
         parts = [part for part in request.path_params["rest"].split("/") if part]
-        session = await self._entered(viewer_of(request.scope), parts)
+        session = await self._session_of(viewer_of(request.scope), parts)
         response = plain_json(
             {
                 "result": "success",
@@ -65,25 +66,25 @@ class Addressing:
                 "session": session.name,
             }
         )
-        self.remember(response, session)
+        self.set_cookies(response, session)
         return response
 
-    async def _entered(self, viewer: Viewer, parts: list[str]) -> Session:
+    async def _session_of(self, viewer: Viewer, parts: list[str]) -> Session:
         match parts:
             case [namespace, cluster, session] if cluster.lower() not in KINDS or _SESSION.fullmatch(session):
-                return await self._of_kind(viewer, namespace, "raycluster", cluster, session)
+                return await self._find(viewer, namespace, "raycluster", cluster, session)
             case [namespace, kind, name]:
-                return await self._of_kind(viewer, namespace, kind.lower(), name, "latest")
+                return await self._find(viewer, namespace, kind.lower(), name, "latest")
             case [namespace, kind, name, session] if kind.lower() in KINDS:
-                return await self._of_kind(viewer, namespace, kind.lower(), name, session)
+                return await self._find(viewer, namespace, kind.lower(), name, session)
         raise ApiError(
             400,
-            "enter a session by /enter_cluster/NAMESPACE/CLUSTER/SESSION or "
+            "expected /enter_cluster/NAMESPACE/CLUSTER/SESSION or "
             f"/enter_cluster/NAMESPACE/{{{','.join(KINDS)}}}/NAME[/SESSION]",
         )
 
-    async def _of_kind(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
-        if session == "live" or (session == "latest" and self.live.asks_heads):  # as in KubeRay, what runs comes first
+    async def _find(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
+        if session == "live" or (session == "latest" and self.live.asks_heads):  # a live cluster first, as in KubeRay
             running = await self.live.entered(viewer, namespace, kind, name, must=session == "live")
             if running is not None:
                 return running
@@ -93,21 +94,15 @@ class Addressing:
 
     async def by_cookies(self, viewer: Viewer, cookies: Mapping[str, str]) -> Session:
         """The session that a browser entered."""
-        for name, missing in (
-            ("cluster_name", "Cluster Cookie not found"),
-            ("session_name", "RayCluster Session Name Cookie not found"),
-            ("cluster_namespace", "Cluster Namespace Cookie not found"),
-        ):
+        for name, error in _COOKIE_ERRORS.items():
             if not cookies.get(name):
-                raise ApiError(
-                    400, f"{missing}; open /s/NAMESPACE/CLUSTER/SESSION/ or enter one by /enter_cluster first"
-                )
+                raise ApiError(400, f"{error}; open /s/NAMESPACE/CLUSTER/SESSION/, or call /enter_cluster first")
         namespace, cluster = cookies["cluster_namespace"], cookies["cluster_name"]
         if cookies["session_name"] == "live":
             return await self.live.resume(viewer, namespace, cluster)
         return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
-    def remember(self, response: Response, session: Session) -> None:
+    def set_cookies(self, response: Response, session: Session) -> None:
         cluster = session.cluster
         for name, value in (
             ("cluster_name", cluster.name),
@@ -127,20 +122,20 @@ class Addressing:
             )
 
 
-def _as_go_writes(moment: int) -> str:
-    """KubeRay's way for live clusters."""
-    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
-
-
 def _row(session: Session) -> dict[str, Any]:
     cluster = session.cluster
     row: dict[str, Any] = {
         "name": cluster.name,
         "namespace": cluster.namespace,
         "sessionName": session.name,
-        "createTime": session.started_iso or _as_go_writes(session.started),
+        "createTime": session.started_iso or _go_time(session.started),
         "createTimeStamp": session.started,
     }
     if cluster.owner_kind:
         row |= {"ownerKind": cluster.owner_kind, "ownerName": cluster.owner_name}
     return row
+
+
+def _go_time(seconds: int) -> str:
+    """A time as Go prints it, which KubeRay sends for live clusters."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"

@@ -324,6 +324,7 @@ def _route(table: Table) -> SessionRoute:
     return SessionRoute(
         table.path,
         partial(list_rows, table=table.name),
+        summary=f"{table.name.replace('_', ' ').capitalize()}, in the form of Ray's state API.",
         parameters=(*VIEW, *_PAGING, *exclusions, *FILTERS),
         content=json_of(component(f"list_of_{table.name}")),
         forwarded=True,
