@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_history.log_setup import FORMATS, LEVELS, configure_logging
+from ray_history.log_setup import FORMATS, LEVELS, LogSettings, configure_logging
 
 NAMES = ("", "ray_history", "azure")
 
@@ -33,7 +33,7 @@ def fail() -> None:
 
 
 def test_a_text_line_has_the_time_the_level_and_the_module(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "text")
+    configure_logging(LogSettings("info", "text"))
     logging.getLogger("ray_history.server.app").info("listening on %s", "127.0.0.1:8080")
     line = capsys.readouterr().err
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -41,7 +41,7 @@ def test_a_text_line_has_the_time_the_level_and_the_module(capsys: pytest.Captur
 
 
 def test_a_message_stays_on_one_line_and_its_traceback_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "text")
+    configure_logging(LogSettings("info", "text"))
     fail()
     first, *rest = capsys.readouterr().err.splitlines()
     assert first.endswith("error   index: could not build tasks")
@@ -50,7 +50,7 @@ def test_a_message_stays_on_one_line_and_its_traceback_follows(capsys: pytest.Ca
 
 
 def test_a_json_line_is_one_object_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
+    configure_logging(LogSettings("info", "json"))
     logging.getLogger("ray_history.index").warning("slow: %d s", 7)
     fail()
     slow, failed = map(json.loads, capsys.readouterr().err.splitlines())
@@ -63,7 +63,7 @@ def test_a_json_line_is_one_object_with_its_traceback(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_lines_below_the_level_are_left_out(level: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(level, form)
+    configure_logging(LogSettings(level, form))
     for each in LEVELS:
         logging.getLogger("ray_history").log(getattr(logging, each.upper()), each)
     lines = capsys.readouterr().err.splitlines()
@@ -71,7 +71,7 @@ def test_lines_below_the_level_are_left_out(level: str, form: str, capsys: pytes
 
 
 def test_libraries_only_report_errors_and_azure_not_even_those(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("debug", "text")
+    configure_logging(LogSettings("debug", "text"))
     for name in ("uvicorn", "azure.identity"):
         logging.getLogger(name).warning("a warning")
         logging.getLogger(name).error("an error of %s", name)
@@ -79,8 +79,8 @@ def test_libraries_only_report_errors_and_azure_not_even_those(capsys: pytest.Ca
 
 
 def test_a_second_call_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "text")
-    configure_logging("info", "json")
+    configure_logging(LogSettings("info", "text"))
+    configure_logging(LogSettings("info", "json"))
     logging.getLogger("ray_history").info("once")
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "once"

@@ -10,13 +10,16 @@ from datetime import UTC, datetime
 
 from ray_history.setting import setting
 
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+
 
 @dataclass(frozen=True)
 class LogSettings:
     """Settings of every command."""
 
-    log_level: str = setting("info", "Log level.", choices=("debug", "info", "warning", "error"), variable="")
-    log_format: str = setting("text", "Log format.", choices=("text", "json"), variable="")
+    log_level: str = setting("info", "Log level.", choices=LEVELS, variable="")
+    log_format: str = setting("text", "Log format.", choices=FORMATS, variable="")
 
 
 def configure_logging(settings: LogSettings) -> None:

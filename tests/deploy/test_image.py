@@ -25,13 +25,13 @@ from tests.conftest import s3_variables
 from tests.deploy.command_lines import environment
 from tests.deploy.documents import MANIFESTS, ROOT, containers, documents
 from tests.deploy.test_dockerfile import DOCKERFILE
-from tests.history.living import until
 from tests.support.captured import captured, write_archive
 from tests.support.fixtures import not_here
 from tests.support.image import Image, Stage, read_dockerfile
 from tests.support.processes import PartUnavailable, Process, free_port, free_ports
 from tests.support.ray_cluster import RayCluster
 from tests.support.seaweedfs import SeaweedFS
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(900)]
 
@@ -245,7 +245,7 @@ def test_an_injected_pod_is_seen_after_its_end(
     with sidecar_process:
         ray.start_head(events)
         ray.submit(job["data"]["work.py"], events, submission_id="work")
-        until(lambda: is_polled(storage, b"SUCCEEDED"), 60, "the job's end is polled")  # events do not tell it
+        until(lambda: is_polled(storage, b"SUCCEEDED"), "the job's end is polled")  # events do not tell it
         ray.end()
         assert ended(sidecar_process) == 0, sidecar_process.log_tail()
 
