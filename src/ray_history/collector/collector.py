@@ -105,7 +105,7 @@ class Collector:
     # Start and shutdown ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        loops: list[Callable[[], None]] = [self._ship_events]
+        loops: list[Callable[[], None]] = [self._upload_events]
         if self._settings.logs:
             loops.append(self._upload_logs)
             if self._settings.head:
@@ -125,18 +125,18 @@ class Collector:
         if loops_ended:
             with self._logged("reading the agent's metrics"):
                 self._publisher.read_agent_metrics()
-            self._ship_rest()
-            self._ship_tails()
+            self._upload_rest()
+            self._upload_tails()
             self._wait_for_ray(deadline)
         self._join([final_poll], deadline - 3)
         if not loops_ended:  # the store does not answer, and two threads must not upload the same
             return False
-        all_stored = self._ship_rest()
+        all_stored = self._upload_rest()
         if self._settings.logs:
             with self._logged("uploading the logs") as outcome:
                 all_stored &= self._logs.finish(deadline - 1)
             all_stored &= outcome.succeeded
-        all_stored &= self._ship_rest()
+        all_stored &= self._upload_rest()
         with self._logged("uploading the ledger") as outcome:
             self._publisher.publish_last(all_stored=all_stored)
         return all_stored and outcome.succeeded
@@ -155,27 +155,27 @@ class Collector:
                 return
             time.sleep(_TICK)
 
-    def _ship_rest(self) -> bool:
+    def _upload_rest(self) -> bool:
         with self._logged("uploading the last events"):
-            self._reach_store()
+            self._connect()
             self._spool.seal()
             self._events.ship_all()
         return self._spool.pending.bodies == 0
 
-    def _ship_tails(self) -> None:
+    def _upload_tails(self) -> None:
         if self._settings.logs:
             with self._logged("uploading the last log lines"):
                 self._logs.ship_now()
 
     # Loops ------------------------------------------------------------------------------------------------------------
 
-    def _ship_events(self) -> None:
+    def _upload_events(self) -> None:
         backoff, due = 1.0, 0.0
         while not self._stop.wait(_TICK):
             if time.monotonic() < due:
                 continue
             with self._logged("uploading events") as outcome:
-                self._reach_store()
+                self._connect()
                 if self._oldest_age() >= self._settings.events_interval:
                     self._spool.seal()
                 self._events.ship_all()
@@ -220,7 +220,7 @@ class Collector:
             with self._logged("the final poll of the dashboard"):
                 self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
 
-    def _reach_store(self) -> None:
+    def _connect(self) -> None:
         if not self._ever_reached:
             self._store.check(create=True)
             self._ever_reached = True

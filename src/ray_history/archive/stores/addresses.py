@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from ..errors import Misconfigured
+from ray_history.archive.errors import Misconfigured
 
 DEFAULT_BUCKET = "ray-historyserver"
 """As in KubeRay."""

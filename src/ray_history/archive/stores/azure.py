@@ -14,7 +14,8 @@ from urllib.request import Request
 
 from obstore.store import AzureStore
 
-from ..errors import Misconfigured, NotFound
+from ray_history.archive.errors import Misconfigured, NotFound
+
 from .addresses import DEFAULT_BUCKET, bucket_and_root
 from .cloud import CloudSettings, Patience
 from .failures import Hints

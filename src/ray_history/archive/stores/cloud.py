@@ -21,7 +21,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from ..errors import Misconfigured, NotFound, Unreachable
+from ray_history.archive.errors import Misconfigured, NotFound, Unreachable
+
 from .addresses import clean_root
 from .failures import Hints, translated
 from .interface import READ_CHUNK, Level, ObjectInfo, Store, chunks_of, require_key, require_prefix

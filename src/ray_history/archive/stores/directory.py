@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import BinaryIO, Self
 from urllib.parse import SplitResult, unquote
 
-from ..errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+
 from .addresses import DEFAULT_BUCKET
 from .interface import READ_CHUNK, Level, ObjectInfo, Store, chunks_of, require_key, require_prefix
 

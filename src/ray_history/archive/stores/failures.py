@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-from ..errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
 
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 _DENIED_CODES = (

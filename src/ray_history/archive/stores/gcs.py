@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from obstore.store import GCSStore
 
-from ..errors import Misconfigured
+from ray_history.archive.errors import Misconfigured
+
 from .addresses import bucket_and_root, endpoint_url
 from .cloud import CloudSettings, Patience
 from .failures import Hints

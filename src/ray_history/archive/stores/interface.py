@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
 
-from ..errors import Misconfigured
+from ray_history.archive.errors import Misconfigured
 
 READ_CHUNK = 4 * 1024 * 1024
 """Bytes per chunk of a stream: large enough for few requests, small in a 256 MiB sidecar."""

@@ -14,7 +14,8 @@ from urllib.request import Request, urlopen
 
 from obstore.store import S3Store
 
-from ..errors import Denied, Misconfigured, Unreachable
+from ray_history.archive.errors import Denied, Misconfigured, Unreachable
+
 from .addresses import bucket_and_root, endpoint_url, with_bucket_host
 from .cloud import CloudSettings, Patience
 from .failures import Hints

@@ -5,7 +5,8 @@ from __future__ import annotations
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from ..errors import Denied, Unreachable
+from ray_history.archive.errors import Denied, Unreachable
+
 from .cloud import PROBING
 from .failures import Hints, first_line
 

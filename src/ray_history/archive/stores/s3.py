@@ -15,7 +15,8 @@ from urllib.request import Request
 import obstore
 from obstore.store import S3Store
 
-from ..errors import Misconfigured
+from ray_history.archive.errors import Misconfigured
+
 from .addresses import DEFAULT_BUCKET, boolean, bucket_and_root, endpoint_url, is_ip_address, with_bucket_host
 from .cloud import PROBING, CloudSettings, Patience
 from .failures import Hints, translated

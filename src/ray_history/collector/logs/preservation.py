@@ -73,7 +73,7 @@ class Preservation:
         info = self._objects.info(start) if start is not None else None
         reader = files.open(LogFile("", deleted.name, 0, None, info, tuple(tails)))
         if reader.gaps:
-            self._report(f"log {deleted.name} is stored without {len(reader.gaps)} missing ranges")
+            self._report(f"log {deleted.name} is stored, but {len(reader.gaps)} ranges of it are lost")
         target, done = self.target(deleted, reader.size, reader.read)
         size = reader.size
         if not done:

@@ -140,7 +140,7 @@ class Cycle:
         except DashboardError as error:
             return error
 
-    def _store(self, url: str, body: bytes, write: Callable[[str, bytes], bool | None]) -> Outcome:
+    def _write(self, url: str, body: bytes, write: Callable[[str, bytes], bool | None]) -> Outcome:
         try:
             return write(self.destination.endpoint(self.session.name, url), body) is not False
         except ArchiveError as error:
@@ -153,12 +153,11 @@ class Cycle:
 
     def _enqueue(self, endpoint: Endpoint, subject: str = "") -> None:
         url = endpoint.url.format(subject) if subject else endpoint.url
-        rank = (
-            len(self.ranks) if endpoint is NODE else self.ranks[endpoint]
-        )  # there are many, so after the user's own endpoints
-        asked = url + ("&" if "?" in url else "?") + "nocache=1" if endpoint.uncached else url
+        # There are many nodes, so they come after the user's own endpoints.
+        rank = len(self.ranks) if endpoint is NODE else self.ranks[endpoint]
+        request_url = url + ("&" if "?" in url else "?") + "nocache=1" if endpoint.uncached else url
         callback: Callback = partial(self._answered, endpoint, url, subject)
-        heappush(self._queue, (rank, next(self._order), asked, callback))
+        heappush(self._queue, (rank, next(self._order), request_url, callback))
 
     def _answered(self, endpoint: Endpoint, url: str, subject: str, outcome: Outcome) -> None:
         settle = partial(self.session.settle, endpoint, subject)
@@ -181,44 +180,39 @@ class Cycle:
             return settle(Change.FAILED)
         if has_data and self.final and endpoint.content == ROWS:
             has_data = not is_partial(outcome)  # some nodes are gone already
-        return self._keep(endpoint, url, outcome, has_data, settle)
+        return self._store_answer(endpoint, url, outcome, has_data, settle)
 
-    def _keep(
+    def _store_answer(
         self, endpoint: Endpoint, url: str, body: bytes, has_data: bool, settle: Callable[[Change], None]
     ) -> None:
-        answers, digest, store = (
-            self.session.answers[url],
-            blake2b(body, digest_size=16).digest(),
-            self.destination.store,
-        )
-        answers.empty_answers = 0 if has_data else answers.empty_answers + 1
-        accepted = (
-            endpoint.empty_answers is EmptyAnswers.THIRD and answers.empty_answers >= ACCEPTED_AFTER and not self.final
-        )
-        if digest == answers.digest:
+        previous, digest = self.session.answers[url], blake2b(body, digest_size=16).digest()
+        previous.empty_answers = 0 if has_data else previous.empty_answers + 1
+        enough = previous.empty_answers >= ACCEPTED_AFTER and not self.final
+        accepted = endpoint.empty_answers is EmptyAnswers.THIRD and enough
+        if digest == previous.digest:
             self.report.unchanged += 1
             return settle(Change.UNCHANGED)
-        write: Callable[[str, bytes], bool | None] = store.put
+        write: Callable[[str, bytes], bool | None] = self.destination.store.put
         if not has_data and not accepted:
-            if endpoint.empty_answers is EmptyAnswers.IGNORED or endpoint.any_body or answers.occupied:
+            if endpoint.empty_answers is EmptyAnswers.IGNORED or endpoint.any_body or previous.occupied:
                 self.report.empty += 1
                 return settle(Change.EMPTY)
-            write = store.create
+            write = self.destination.store.create
 
         def stored(outcome: Outcome) -> None:
             if isinstance(outcome, Exception):
                 self.report.fail(endpoint.url, outcome)
                 return settle(Change.FAILED)
-            answers.occupied = True
+            previous.occupied = True
             if not outcome:  # an earlier process created it, perhaps with content
                 self.report.empty += 1
                 return settle(Change.EMPTY)
-            answers.digest = digest
+            previous.digest = digest
             self.report.stored += 1
             self.report.bytes += len(body)
             return settle(Change.CHANGED)
 
-        return self._submit(partial(self._store, url, body, write), stored)
+        return self._submit(partial(self._write, url, body, write), stored)
 
     def _plan_jobs(self, rows: list[JobRow]) -> None:
         self.session.update_jobs(rows)
@@ -245,7 +239,7 @@ class Cycle:
         for name in due:
             job = self.session.jobs[name]
             if alive:
-                job.pace.asked(self.session.number)
+                job.pace.requested(self.session.number)
                 self._enqueue(DATASETS, name)
             else:
                 job.given_up = job.ended
@@ -253,7 +247,7 @@ class Cycle:
 
     def _plan_train(self, alive: bool) -> None:
         if alive:
-            self.session.train.asked(self.session.number)
+            self.session.train.requested(self.session.number)
             self._enqueue(TRAIN_V2)
             self._enqueue(TRAIN_V1)
         else:

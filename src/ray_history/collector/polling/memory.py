@@ -47,7 +47,7 @@ class Pace:
     due: int = 0
     gap: int = 0
 
-    def asked(self, now: int) -> None:
+    def requested(self, now: int) -> None:
         self.gap = min(max(self.every, self.gap * 2), MAX_GAP)
         self.due = now + self.gap
 
