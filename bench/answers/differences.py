@@ -33,7 +33,7 @@ class Difference:
     """How two answers to one question differ."""
 
     kind: str
-    """`status`, `headers`, `data` (JSON values), `facts` (numbers, links of a page), `binary`, or `text`: only words."""
+    """`status`, `headers`, `data` (JSON values), `facts` (links and numbers of a page), `binary`, or `text` (words)."""
     lines: tuple[str, ...]
     """A unified diff."""
 
@@ -84,8 +84,8 @@ def _as_lines(path: str, kind: str, before: bytes, after: bytes) -> tuple[str, l
     if kind.startswith("application/json"):
         return _json_lines(path, before, after)
     if kind.startswith("text/html"):
-        same_facts = _facts(before) == _facts(after)
-        return "text" if same_facts else "facts", *_both(_html_lines, before, after)
+        facts = _both(_facts, before, after)
+        return ("facts", *facts) if facts[0] != facts[1] else ("text", *_both(_html_lines, before, after))
     if kind.startswith("application/zip"):
         same_files = _zip_files(before) == _zip_files(after)
         return "text" if same_files else "binary", *_both(_zip_lines, before, after)
@@ -120,10 +120,11 @@ def _without_sentences(value: Any) -> Any:
     return "…" if isinstance(value, str) and " " in value else value
 
 
-def _facts(body: bytes) -> tuple[Counter[str], Counter[str]]:
+def _facts(body: bytes) -> list[str]:
     """The links of a page and the numbers in its text, which stay the same when sentences are rewritten."""
     (text,) = _normalised([body.decode(errors="replace")])
-    return Counter(LINK.findall(text)), Counter(NUMBER.findall(TAG.sub(" ", text)))
+    facts = [*LINK.findall(text), *NUMBER.findall(TAG.sub(" ", text))]
+    return sorted(f"{fact}  ({count} times)" for fact, count in Counter(facts).items())
 
 
 def _html_lines(body: bytes) -> list[str]:
