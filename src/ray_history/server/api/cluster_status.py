@@ -24,7 +24,6 @@ from ray_history.server.sessions.endpoint import SessionRequest, shown
 from ray_history.server.sessions.routes import TEXT, Parameter, SessionRoute
 
 _UNKNOWN = " (unavailable in history server)"
-_EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
 _FAILURES_MAX = 20
 _WAITING = "'PENDING_ARGS_AVAIL', 'PENDING_NODE_ASSIGNMENT', 'PENDING_OBJ_STORE_MEM_AVAIL', 'PENDING_ARGS_FETCH'"
 
@@ -70,7 +69,7 @@ class NodeRow(NamedTuple):
     labels: str
     ip: str | None
     instance_id: str | None
-    death_reason: str | None
+    planned_departure: bool
 
     @property
     def group(self) -> str:
@@ -91,7 +90,7 @@ def collect_report(request: SessionRequest) -> ClusterReport:
         if node.state != "DEAD":
             (report.active if held.get(node.node_id) else report.idle)[node.group] += 1
             _add(report.total, amounts_of(msgspec.json.decode(node.resources)))
-        elif node.death_reason not in _EXPECTED_DEATHS:
+        elif not node.planned_departure:
             report.failures.append(f"{node.group}: NodeTerminated ({node.place})")
     for resources, count in _waiting(request, view):
         shape = {name: round(amount, 4) for name, amount in sorted(requested_resources(resources).items())}
@@ -108,7 +107,7 @@ def _add(total: Amounts, amounts: Amounts) -> None:
 def _nodes(request: SessionRequest, view: View) -> list[NodeRow]:
     """The nodes, first those that ended last."""
     rows = request.tables.rows(
-        "select node_id, state, resources_total, labels, node_ip, instance_id, death_reason "
+        "select node_id, state, resources_total, labels, node_ip, instance_id, planned_departure "
         f"from {request.tables.source('nodes', view)} order by end_ns desc nulls last, node_id"
     )
     return [NodeRow(*row) for row in rows]
