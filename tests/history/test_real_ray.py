@@ -1,7 +1,8 @@
 """The tables of a dead cluster are what its live dashboard showed just before: listing by listing, field by field.
 
-One cluster of three nodes lives through all that tasks, actors, jobs, placement groups and nodes can go through (see
-`workloads`), falls silent, is asked by its own state API, and is killed. Whatever then differs is listed in `KNOWN`.
+One cluster of three nodes goes through all that tasks, actors, jobs, placement groups and nodes can go through (see
+`workloads`), falls silent, is listed by its own state API, and is killed. What may differ then, and why, is in
+`known_differences`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,13 +31,12 @@ from ray_history.history.read.views import LAST, View
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from tests.collector.collector_process import CollectorProcess
+from tests.history.known_differences import KNOWN, MOVING, Comparison
 from tests.history.living import (
     ENDED,
     KEYS,
     WORKLOADS,
-    Row,
     Rows,
-    differences,
     has_status,
     keyed,
     listings,
@@ -53,120 +53,17 @@ STATUSES = {"tasks": "SUCCEEDED", "actors": "SUCCEEDED", "fails": "FAILED", "sto
 
 
 @dataclass(frozen=True)
-class Lived:
-    """A session, and what its dashboard answered last."""
+class Session:
+    """A session that ended, and what its dashboard showed last."""
 
     live: dict[str, Rows]
     silent_job: str
-    """The job whose driver did not export."""
-    tables: Tables | None
+    tables: Tables
     last_ns: int
 
     def rebuilt(self, table: str, view: View = LAST) -> Rows:
-        assert self.tables is not None
         rows = self.tables.rows(f"select {row(table, detail=True)} from {self.tables.source(table, view)}")
         return keyed(table, [json.loads(text) for (text,) in rows])
-
-
-@dataclass(frozen=True)
-class Known:
-    """A difference that there is, and why."""
-
-    table: str
-    fields: str
-    """Names of fields; `live` or `rebuilt` for a row that is only there."""
-    when: Callable[[Lived, Row, Row], bool]
-    reason: str
-
-    def explains(self, lived: Lived, table: str, field: str, live: Row, rebuilt: Row) -> bool:
-        return table == self.table and field in self.fields.split() and self.when(lived, live, rebuilt)
-
-
-def near(field: str) -> Callable[[Lived, Row, Row], bool]:
-    """Ray writes the moment into its tables and, a little later, another into the event."""
-    return lambda _, live, rebuilt: abs((live[field] or 0) - (rebuilt[field] or 0)) <= 20
-
-
-def of_silent_driver(lived: Lived, live: Row, _: Row) -> bool:
-    return bool(live["parent_task_id"] == f"{'f' * 40}{lived.silent_job}")
-
-
-def is_silent_driver(lived: Lived, live: Row, _: Row) -> bool:
-    return bool(live["task_id"] == f"{'f' * 40}{lived.silent_job}")
-
-
-def failed_at_job_end(_: Lived, live: Row, rebuilt: Row) -> bool:
-    told = "as driver exits. Marking all non-terminal tasks as failed" in (live["error_message"] or "")
-    return told and live["events"][:-1] == rebuilt["events"][:-1] and near("end_time_ms")(_, live, rebuilt)
-
-
-def finished_and_failed(_: Lived, live: Row, rebuilt: Row) -> bool:
-    reached = {event["state"] for event in live["events"]}
-    return reached >= {"FINISHED", "FAILED"} and rebuilt["state"] == "FINISHED"
-
-
-def failed_before_its_owner_told(_: Lived, live: Row, rebuilt: Row) -> bool:
-    told = (live["error_message"] or "").startswith("Worker running the task")
-    return told and rebuilt["error_message"] == "" and live["error_type"] == rebuilt["error_type"] == "WORKER_DIED"
-
-
-def only_more_pings(lived: Lived, before: Row, after: Row) -> bool:
-    """The driver inside the dashboard asks each second whether a job lives: its profile has a span for each asking."""
-    spans = [row["profiling_data"].get("events", []) for row in (before, after)]
-    only_more = all(span in spans[1] for span in spans[0]) and {span["event_name"] for span in spans[1]} == {
-        "submit_task"
-    }
-    jobs = {row["job_id"] for row in lived.live["jobs"].values()}
-    return before["type"] == "DRIVER_TASK" and before["job_id"] not in jobs and only_more
-
-
-def is_pending_still(_: Lived, before: Row, after: Row) -> bool:
-    return bool(before["state"] == after["state"] == "PENDING")
-
-
-MOVING = [
-    Known("tasks", "profiling_data", only_more_pings, "it never stops"),
-    Known("placement_groups", "stats", is_pending_still, "Ray tries again and again to place it"),
-]
-"""What changes for as long as a cluster lives."""
-
-KNOWN = [
-    *MOVING,
-    Known(
-        "tasks",
-        "end_time_ms error_message error_type events state",
-        finished_and_failed,
-        "its worker ended before Ray knew that it had finished: Ray failed it, and then learned of it",
-    ),
-    Known(
-        "tasks",
-        "creation_time_ms end_time_ms events language parent_task_id required_resources runtime_env_info",
-        of_silent_driver,
-        "only the executor tells of a task whose owner does not export",
-    ),
-    Known(
-        "tasks",
-        "rebuilt",
-        lambda _, __, rebuilt: rebuilt["language"] is None and rebuilt["creation_time_ms"] is None,
-        "its owner was killed before it told of it: Ray hides such a task, we show what its executor told",
-    ),
-    Known("tasks", "live", is_silent_driver, "nobody tells of a driver that does not export"),
-    Known(
-        "tasks",
-        "end_time_ms events",
-        failed_at_job_end,
-        "the event of a job's end carries a moment some milliseconds after the one that Ray keeps",
-    ),
-    Known(
-        "tasks",
-        "error_message",
-        failed_before_its_owner_told,
-        "a second after a worker's death Ray fails its task with a message, unless the owner did, which gives none",
-    ),
-    Known("nodes", "end_time_ms", near("end_time_ms"), "the event is some milliseconds late, and nobody polled since"),
-    Known("jobs", "start_time", near("start_time"), "the event is some milliseconds late, and nobody polled since"),
-    Known("jobs", "end_time", near("end_time"), "the event is some milliseconds late, and nobody polled since"),
-]
 
 
 def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
@@ -181,16 +78,6 @@ def run_driver(cluster: RayCluster, environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def unexplained(lived: Lived, table: str, rebuilt: Rows, known: list[Known]) -> list[str]:
-    found = []
-    for key, field, one, other in differences(lived.live[table], rebuilt):
-        if not any(each.explains(lived, table, field, one, other) for each in known):
-            name = (one or other).get("name")
-            shown = [json.dumps(row.get(field, row), ensure_ascii=False) for row in (one, other)]
-            found.append(f"{table} {key} ({name}): {field}\n  live    {shown[0]}\n  rebuilt {shown[1]}")
-    return found
-
-
 def is_settled(live: dict[str, Rows]) -> bool:
     """Whether Ray has failed what ended jobs left behind; it waits for 15 s."""
     ended = {row["job_id"] for row in live["jobs"].values() if row["status"] in ENDED["jobs"]}
@@ -198,13 +85,14 @@ def is_settled(live: dict[str, Rows]) -> bool:
 
 
 def quiet(cluster: RayCluster) -> dict[str, Rows]:
-    """The listings once nothing changes any more."""
+    """The listings once they have stopped changing."""
     changes, now = ["all"], listings(cluster)
     deadline = time.monotonic() + LIMIT
     while changes and time.monotonic() < deadline:
         time.sleep(2)
-        before, now = Lived(now, "", None, 0), listings(cluster)
-        changes = [text for table in KEYS for text in unexplained(before, table, now[table], MOVING)]
+        before, now = now, listings(cluster)
+        comparison = Comparison(before, now)
+        changes = [text for table in KEYS for text in comparison.unexplained(table, MOVING)]
         changes += [] if is_settled(now) else ["tasks of ended jobs are under way"]
     assert not changes, "\n".join(changes)
     users = keyed("tasks", cluster.list("tasks"))
@@ -215,7 +103,7 @@ def quiet(cluster: RayCluster) -> dict[str, Rows]:
 def live_through_everything(
     cluster: RayCluster, head: CollectorProcess, east: CollectorProcess, doomed: CollectorProcess
 ) -> tuple[dict[str, Rows], str]:
-    """Returns what the dashboard answered last, and the silent job."""
+    """Return what the dashboard showed last, and the job whose driver did not export."""
     cluster.start_head(head.port, cpus=4)
     submit(cluster, "leaves", "fails")
     cluster.start_node(east.port, "--labels=zone=east", cpus=2)  # one by one: at once they would choose the same socket
@@ -240,7 +128,7 @@ def live_through_everything(
 
 
 @pytest.fixture(scope="module")
-def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+def session(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("real")
     store: Store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
     cluster = RayCluster()
@@ -256,23 +144,23 @@ def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         for collector in collectors:
             stack.enter_context(collector)
         live, silent = live_through_everything(cluster, *collectors)
-        (folder / "live.json").write_text(json.dumps(live, indent=1))  # for whoever looks into a failure
-        session = cluster.session.name
+        (folder / "live.json").write_text(json.dumps(live, indent=1))  # to look into a failure
+        name = cluster.session.name
         time.sleep(POLL_SECONDS + 1)  # polled once more, and all events have left Ray
         cluster.kill()
         with ThreadPoolExecutor() as threads:
             list(threads.map(CollectorProcess.end, collectors))
-        (found,) = [entry for entry in read_catalog(store).sessions if entry.name == session]
+        (found,) = [entry for entry in read_catalog(store).sessions if entry.name == name]
         opened = stack.enter_context(Indexer(store, Cache(folder / "cache", 1 << 30)).open(found))
         assert opened.manifest.problems == []
         tables = Tables(opened.directory)
         stack.callback(tables.close)
-        yield Lived(live, silent, tables, opened.manifest.facts["last_ns"])
+        yield Session(live, silent, tables, opened.manifest.facts["last_ns"])
 
 
-def test_it_lived_through_everything(lived: Lived) -> None:
+def test_the_cluster_went_through_every_state(session: Session) -> None:
     def values(table: str, field: str) -> set[Any]:
-        return {row[field] for row in lived.live[table].values()}
+        return {row[field] for row in session.live[table].values()}
 
     assert values("tasks", "type") == {"NORMAL_TASK", "ACTOR_TASK", "ACTOR_CREATION_TASK", "DRIVER_TASK"}
     pending = {"PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT"}
@@ -284,7 +172,7 @@ def test_it_lived_through_everything(lived: Lived) -> None:
     assert values("actors", "state") == {"ALIVE", "DEAD", "RESTARTING", "PENDING_CREATION"}
     assert values("actors", "num_restarts") == {"0", "1"}
     assert values("actors", "name") >= {"", "counter", "detached", "orphan"}
-    causes = [row["death_cause"] for row in lived.live["actors"].values() if row["death_cause"]]
+    causes = [row["death_cause"] for row in session.live["actors"].values() if row["death_cause"]]
     died_of = {cause.get("actor_died_error_context", {}).get("reason") for cause in causes}
     assert died_of >= {"WORKER_DIED", "OWNER_DIED", "NODE_DIED", "RAY_KILL"}
     assert died_of & {"OUT_OF_SCOPE", "REF_DELETED"}, "the first becomes the second some moments later"
@@ -299,15 +187,21 @@ def test_it_lived_through_everything(lived: Lived) -> None:
     assert values("placement_groups", "state") == {"CREATED", "PENDING", "REMOVED"}
 
 
+@pytest.fixture(scope="module")
+def comparison(session: Session) -> Comparison:
+    rebuilt = {table: session.rebuilt(table) for table in KEYS}
+    return Comparison(session.live, rebuilt, silent_job=session.silent_job)
+
+
 @pytest.mark.parametrize("table", KEYS)
-def test_the_tables_are_what_the_dashboard_showed(lived: Lived, table: str) -> None:
-    found = unexplained(lived, table, lived.rebuilt(table), KNOWN)
+def test_the_tables_are_what_the_dashboard_showed(comparison: Comparison, table: str) -> None:
+    found = comparison.unexplained(table, KNOWN)
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("table", KEYS)
-def test_closed_tables_leave_nothing_alive(lived: Lived, table: str) -> None:
-    observed, closed = lived.rebuilt(table), lived.rebuilt(table, View(closed_at=lived.last_ns))
+def test_closed_tables_leave_nothing_alive(session: Session, table: str) -> None:
+    observed, closed = session.rebuilt(table), session.rebuilt(table, View(closed_at=session.last_ns))
     assert observed.keys() == closed.keys()
     state = {"workers": "is_alive", "jobs": "status"}.get(table, "state")
     over = {"workers": (False,), "placement_groups": ("REMOVED",), **ENDED}.get(table, ("DEAD",))
@@ -319,9 +213,9 @@ def test_closed_tables_leave_nothing_alive(lived: Lived, table: str) -> None:
     }
     for key in open_ones:
         row = closed[key]
-        end = row.get("end_time_ms", row.get("end_time", lived.last_ns / 1e6))
+        end = row.get("end_time_ms", row.get("end_time", session.last_ns / 1e6))
         assert end is not None
-        assert abs(end - lived.last_ns / 1e6) <= 1, row
+        assert abs(end - session.last_ns / 1e6) <= 1, row
         assert {
             "tasks": row.get("error_type") in ("NODE_DIED", "WORKER_DIED") and row.get("error_message"),
             "actors": row.get("death_cause"),
