@@ -47,9 +47,8 @@ def place(
         (folder / "kubeconfig").write_text(kube.kubeconfig())
         kube.backends["default", "demo-head-svc"] = head.address
         ways.setdefault("address", lambda _: f"http://{head.address}")
-        fleet = Fleet(
-            [Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)],
-            HeadClient(HeadResolver(**ways)) if heads else None,
-        )
+        discovery = Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)
+        discovery.list_again = 0.05
+        fleet = Fleet([discovery], HeadClient(HeadResolver(**ways)) if heads else None)
         with served(store, folder / "cache", AppConfig(fleet=fleet, **(choices or {}))) as server:
             yield Place(server, kube, head)
