@@ -32,6 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "real_ray" in item.fixturenames:
             item.add_marker("real_ray")
+        if item.get_closest_marker("xdist_group") is None:
+            # A module stays on one worker, so that what its tests share is set up once.
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(Path(__file__).parent).as_posix()))
 
 
 OpenStore = Callable[[str], Store]
