@@ -68,7 +68,7 @@ def test_the_newest_session_comes_first(store: CountingStore) -> None:
     assert catalog.sessions[0].cluster.owner_name == "owner"
 
 
-def test_what_is_not_understood_is_counted_and_not_fatal(store: CountingStore) -> None:
+def test_undecodable_markers_are_counted_and_not_fatal(store: CountingStore) -> None:
     mark(store, Cluster("a", "x"), EARLY)
     store.put("cluster-metadata/raycluster/too_many_parts/" + EARLY, b"")
     store.put("cluster-metadata/raycluster/a_x/not-a-session", b"")
@@ -97,7 +97,7 @@ def test_one_session_marked_twice_is_one_session(store: CountingStore) -> None:
     assert not session.legacy
 
 
-def test_sessions_that_only_left_data_are_found_when_asked_for(store: CountingStore) -> None:
+def test_sessions_without_marker_are_found_on_request(store: CountingStore) -> None:
     for cluster in (Cluster("n", "c"), Cluster("n", "d", "rayservice", "svc")):
         prefix = layout.session_prefix("", cluster, EARLY)
         store.put(layout.event_file_key(prefix, "node", None, 1), b"{}\n")

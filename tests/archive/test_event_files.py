@@ -234,7 +234,7 @@ def test_a_file_that_is_all_faults_is_given_up_and_said_so() -> None:
         assert "too broken" in str(problems[-1]) or "more problems" in str(problems[-1])
 
 
-def test_only_the_first_problems_are_kept_and_the_rest_counted() -> None:
+def test_only_the_first_problems_are_listed_and_the_rest_counted() -> None:
     earlier = Problem("another file", "broken", 0, 1, "")
     problems = [earlier]
     assert list(read_events([b"x\n" * 1000], file="node-1", problems=problems)) == []
@@ -296,7 +296,7 @@ def test_events_after_a_broken_element_come_out_and_no_part_of_an_event_does(
         assert set(kinds(problems)) <= {"broken", "truncated"}
 
 
-def test_what_follows_an_array_is_reported_unless_it_is_another_array() -> None:
+def test_data_after_an_array_are_reported_unless_they_are_an_array() -> None:
     assert read(array(EVENTS[:2]) + b"\n" + array(EVENTS[2:4])) == (EVENTS[:4], [])
     events, problems = read(array(EVENTS[:2]) + b" garbage")
     assert events == EVENTS[:2]
@@ -360,7 +360,7 @@ def test_a_wrong_checksum_is_reported_and_costs_nothing() -> None:
     assert kinds(problems) == ["gzip"]
 
 
-def test_damaged_compressed_data_cost_little_of_what_came_before() -> None:
+def test_damaged_compressed_data_cost_little_text_before_the_damage() -> None:
     text = lines([ray_event(number) for number in range(2000)])
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)
     body = packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH) + b"\x07" * 100  # block type 3 does not exist
@@ -430,7 +430,7 @@ def test_a_decompression_bomb_takes_little_memory_and_ends(start: bytes, repeate
     assert peak < 12 * MIB
 
 
-def test_a_file_over_the_limit_gives_what_it_has_up_to_there() -> None:
+def test_a_file_over_the_limit_is_read_up_to_it() -> None:
     for pack in (bytes, gzip.compress):
         events, problems = read(pack(lines(EVENTS)), limits=Limits(max_bytes=len(lines(EVENTS[:3])) + 5))
         assert events == EVENTS[:3]

@@ -106,7 +106,7 @@ def test_a_mixed_case_owner_kind_is_understood() -> None:
         "other/raycluster/ns_cluster/session",
     ],
 )
-def test_what_is_no_marker_is_not_taken_for_one(key: str) -> None:
+def test_other_keys_are_not_markers(key: str) -> None:
     assert layout.parse_marker(key) is None
 
 
@@ -158,7 +158,7 @@ def test_no_text_makes_parsing_fail(text: str) -> None:
         ("some-file", None),
     ],
 )
-def test_data_keys_of_all_generations_are_told_apart(key: str, parsed: layout.DataKey | None) -> None:
+def test_data_keys_of_all_generations_are_parsed(key: str, parsed: layout.DataKey | None) -> None:
     assert layout.parse_data_key(key) == parsed
 
 

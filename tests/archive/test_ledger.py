@@ -51,7 +51,7 @@ def test_a_ledger_is_encoded_as_released_collectors_encode_it() -> None:
         (b'{"x":' + b"[" * 100_000, None),
     ],
 )
-def test_decoding_tolerates_what_it_does_not_know(body: bytes, ledger: Ledger | None) -> None:
+def test_decoding_tolerates_unknown_and_invalid_fields(body: bytes, ledger: Ledger | None) -> None:
     assert decode(body) == ledger
 
 

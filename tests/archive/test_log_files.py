@@ -83,7 +83,7 @@ class MemoryStandIn:
 
 
 class Counting:
-    """A store that counts what is asked of it."""
+    """A store that counts requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class Counting:
 
 
 class Session:
-    """A session in a store: what a collector and a listing would have given."""
+    """A session in a store, as written by a collector and listed."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.store: Store = store or MemoryStandIn()
@@ -216,7 +216,7 @@ def test_of_a_log_before_and_after_its_move_the_longer_one_is_complete() -> None
     assert {files.find(NODE, name).name for name in ("worker-2.out", "old/worker-2.out")} == {"worker-2.out"}
 
 
-def test_a_log_kept_under_two_layouts_is_listed_once_with_its_longer_copy() -> None:
+def test_a_log_in_two_layouts_is_listed_once_with_its_longer_copy() -> None:
     store = MemoryStandIn()
     store.put("a", b"short")
     store.put("b", b"longer")
@@ -238,7 +238,7 @@ def test_older_files_behind_a_name_are_offered_apart_newest_first() -> None:
 # What listing costs, and what it survives
 
 
-def test_headers_are_read_lazily_once_and_only_of_the_node_asked_for() -> None:
+def test_headers_are_read_lazily_once_and_only_of_the_requested_node() -> None:
     session = Session()
     for number in range(40):
         session.tail(("raylet.out", 1, 10 * number, b"0123456789"))

@@ -87,7 +87,7 @@ def test_the_first_read_holds_the_header_of_three_hundred_worker_logs() -> None:
     assert header_size(bundle) <= FIRST_READ
 
 
-def test_the_writer_knows_its_size_and_splits_what_a_reader_should_not_hold_at_once() -> None:
+def test_the_writer_knows_its_size_and_splits_large_entries() -> None:
     writer = BundleWriter()
     writer.add("a.log", 1, 100, b"")
     assert writer.raw_size == 0
@@ -274,7 +274,7 @@ def test_the_order_of_tails_does_not_matter_and_every_byte_is_covered_once(
 
 @dataclass
 class Content:
-    """A file on the node: what stands at an offset never changes while it lives. No two files have equal bytes."""
+    """A file on the node: bytes at an offset never change during its life, and no two files have equal bytes."""
 
     seed: int
     length: int = 0
@@ -303,7 +303,7 @@ LEAST = 8  # bytes per run: shorter ones would be equal by chance, which is the 
 
 
 class LogInTheBucket(RuleBasedStateMachine):
-    """Whatever happens to file, collector and bucket, what is stitched is what was shipped of the newest file."""
+    """Whatever happens to files, collector and bucket, `stitch` returns the uploaded bytes of the newest file."""
 
     def __init__(self) -> None:
         super().__init__()

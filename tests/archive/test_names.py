@@ -63,7 +63,7 @@ def test_kubernetes_names_are_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Upper", "under_score", "-a", "a-", "a..b", ".a", "x" * 254, "a/b"])
-def test_other_names_are_refused_with_what_to_use(text: str) -> None:
+def test_other_names_are_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidName, match=r"cluster .* is not a valid name: use lower-case"):
         dns_name(text, "cluster")
 
@@ -107,7 +107,7 @@ def test_no_text_makes_the_id_conversion_fail(text: str) -> None:
         ("session_2026-11-15_20-00-55_739110_9771", 1794772855),
     ],
 )
-def test_a_session_name_tells_when_it_started(session: str, seconds: int) -> None:
+def test_a_session_name_contains_its_start_time(session: str, seconds: int) -> None:
     moment = session_time(session)
     assert moment is not None
     assert moment.seconds == seconds
@@ -122,5 +122,5 @@ def test_a_session_time_is_shown_as_upstream_shows_it() -> None:
 @pytest.mark.parametrize(
     "session", ["", "session-123", "session_2024-05-15_10-30-55", "session_2026-02-30_10-30-55_123456", "x_session_"]
 )
-def test_a_name_without_a_time_tells_none(session: str) -> None:
+def test_a_name_without_time_has_no_start_time(session: str) -> None:
     assert session_time(session) is None

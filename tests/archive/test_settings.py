@@ -124,7 +124,7 @@ def test_a_leading_slash_of_the_root_is_dropped() -> None:
         ({"S3_ENDPOINT": "http://minio:9000", "S3FORCE_PATH_STYLE": "false"}, False),
     ],
 )
-def test_the_path_style_is_what_can_work_unless_configured(env: dict[str, str], path_style: bool) -> None:
+def test_the_default_path_style_is_one_that_can_work(env: dict[str, str], path_style: bool) -> None:
     assert s3(**env).path_style is path_style
 
 

@@ -1,4 +1,4 @@
-"""What happens when the store, the network or the settings fail: retried or told, never half-read as whole."""
+"""Failures of the store, the network and the settings are retried or reported; no partial read counts as complete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def proxied(seaweedfs: SeaweedFS, fault_proxy: FaultProxyFactory) -> tuple[Fault
     return proxy, store
 
 
-def test_a_store_that_answers_5xx_for_a_while_is_asked_again(proxied: tuple[FaultProxy, Store]) -> None:
+def test_requests_are_retried_while_a_store_answers_5xx(proxied: tuple[FaultProxy, Store]) -> None:
     proxy, store = proxied
     operations: list[Callable[[], object]] = [
         lambda: store.put("k", b"body"),
@@ -88,7 +88,7 @@ def test_a_body_that_is_always_cut_short_is_an_error(proxied: tuple[FaultProxy, 
         store.get_range("k", 0, 1024 * 1024)
 
 
-def test_a_listing_cut_short_is_asked_again_or_an_error(proxied: tuple[FaultProxy, Store]) -> None:
+def test_a_truncated_listing_is_retried_or_an_error(proxied: tuple[FaultProxy, Store]) -> None:
     proxy, store = proxied
     for number in range(30):
         store.put(f"k/{number}", b"x")
@@ -180,7 +180,7 @@ def told(store: Store, kind: type[ArchiveError], *words: str, create: bool = Fal
         assert word in message
 
 
-def test_wrong_s3_settings_are_told(seaweedfs: SeaweedFS) -> None:
+def test_wrong_s3_settings_are_reported(seaweedfs: SeaweedFS) -> None:
     good = s3_settings(seaweedfs)
     told(CloudStore(replace(good, bucket="no-such-bucket")), NotFound, "S3_BUCKET")
     told(CloudStore(replace(good, access_key_id="nobody")), Denied, "AWS_ACCESS_KEY_ID")
@@ -197,7 +197,7 @@ def test_an_s3_bucket_is_created_when_missing(seaweedfs: SeaweedFS) -> None:
     CloudStore(settings).check(create=True)
 
 
-def test_an_s3_identity_that_may_not_create_is_told(seaweedfs: SeaweedFS) -> None:
+def test_missing_permission_to_create_an_s3_bucket_is_reported(seaweedfs: SeaweedFS) -> None:
     settings = replace(
         s3_settings(seaweedfs),
         bucket=f"denied-{secrets.token_hex(4)}",
@@ -220,7 +220,7 @@ def test_an_s3_identity_that_may_only_read_is_denied_writing(seaweedfs: SeaweedF
         reader.put("k", b"y")
 
 
-def test_an_azure_container_is_created_when_missing_and_wrong_keys_are_told(azurite: Azurite) -> None:
+def test_a_missing_azure_container_is_created_and_wrong_keys_are_reported(azurite: Azurite) -> None:
     env = {"AZURE_STORAGE_CONNECTION_STRING": azurite.connection_string}
     name = f"made-{secrets.token_hex(4)}"
     told(open_store(resolve(f"az://{name}", Upstream(), env)), NotFound, "AZURE_STORAGE_CONTAINER")
@@ -240,7 +240,7 @@ def test_an_azure_container_is_created_when_missing_and_wrong_keys_are_told(azur
     )
 
 
-def test_wrong_gcs_settings_are_told(gcs_stand_in: GcsStandIn) -> None:
+def test_wrong_gcs_settings_are_reported(gcs_stand_in: GcsStandIn) -> None:
     env = {"STORAGE_EMULATOR_HOST": gcs_stand_in.base_url, "GOOGLE_BEARER_TOKEN": gcs_stand_in.writer_token}
     told(open_store(resolve("gs://missing", Upstream(), env)), NotFound, "GCS_BUCKET")
     told(open_store(resolve("gs://missing", Upstream(), env)), NotFound, "create it first", create=True)
@@ -277,7 +277,7 @@ def test_oss_by_static_keys(oss_stand_in: OssStandIn) -> None:
     told(open_store(resolve("oss://history", Upstream(), wrong)), Denied, "OSS_ACCESS_KEY_ID")
 
 
-def test_wrong_oss_settings_are_told(oss_stand_in: OssStandIn, tmp_path: Path) -> None:
+def test_wrong_oss_settings_are_reported(oss_stand_in: OssStandIn, tmp_path: Path) -> None:
     env = oss_variables(oss_stand_in, tmp_path / "token")
     (tmp_path / "token").write_text("not the pod's")
     told(open_store(resolve("oss://history", Upstream(), env)), Denied, "ALIBABA_CLOUD_ROLE_ARN")
@@ -287,7 +287,7 @@ def test_wrong_oss_settings_are_told(oss_stand_in: OssStandIn, tmp_path: Path) -
         open_store(resolve("oss://history", Upstream(), {"OSS_REGION": "cn-x"}))
 
 
-def test_a_key_with_an_empty_part_in_the_bucket_is_told_and_not_misread(oss_stand_in: OssStandIn) -> None:
+def test_a_key_with_an_empty_part_is_an_error(oss_stand_in: OssStandIn) -> None:
     env = {
         "OSS_ENDPOINT": oss_stand_in.bucket_endpoint,
         "OSS_REGION": oss_stand_in.region,
@@ -303,7 +303,7 @@ def test_a_key_with_an_empty_part_in_the_bucket_is_told_and_not_misread(oss_stan
         list(store.list("bad"))
 
 
-def test_a_full_disk_and_a_missing_right_are_told(tmp_path: Path) -> None:
+def test_a_full_disk_and_a_missing_permission_are_reported(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("")
     store = open_store(resolve(target.as_uri(), Upstream(), {}))

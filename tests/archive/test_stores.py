@@ -50,7 +50,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return opened
 
 
-def test_what_was_put_is_got(store: Store) -> None:
+def test_get_returns_the_put_bytes(store: Store) -> None:
     for body in (b"", b"x", bytes(range(256)) * 1000):
         store.put("a/b", body)
         assert store.get("a/b") == body
@@ -59,7 +59,7 @@ def test_what_was_put_is_got(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", AWKWARD_KEYS)
-def test_awkward_keys_are_kept_verbatim(store: Store, key: str) -> None:
+def test_awkward_keys_are_stored_verbatim(store: Store, key: str) -> None:
     store.put(key, key.encode())
     assert [found.key for found in store.list()] == [key]
     assert store.get(key) == key.encode()
@@ -147,7 +147,7 @@ def test_listing_is_recursive_and_by_whole_directory_names(store: Store) -> None
     assert list(store.list("nothing/here")) == []
 
 
-def test_listing_one_level_tells_directories_and_objects(store: Store) -> None:
+def test_listing_one_level_returns_directories_and_objects(store: Store) -> None:
     for key in ("a/1", "a/b/2", "a/b/c/3", "ab/4", "z"):
         store.put(key, b"x")
     level = store.list_level()
@@ -168,7 +168,7 @@ def test_listings_longer_than_a_page_are_complete(store: Store) -> None:
     assert sorted(found.key for found in store.list("many")) == keys[1050:]
 
 
-def test_deleting_what_is_not_there_is_no_error(store: Store) -> None:
+def test_deleting_a_missing_object_is_no_error(store: Store) -> None:
     store.put("k", b"x")
     store.delete("k")
     store.delete("k")
@@ -178,7 +178,7 @@ def test_deleting_what_is_not_there_is_no_error(store: Store) -> None:
     assert list(store.list()) == []
 
 
-def test_what_is_not_there_is_not_found_and_never_empty(store: Store) -> None:
+def test_a_missing_object_is_not_found_and_never_empty(store: Store) -> None:
     reads: list[Callable[[], object]] = [
         lambda: store.get("missing"),
         lambda: store.get_range("missing", 0, 10),
@@ -235,7 +235,7 @@ def test_a_copy_replaces_and_is_a_thing_of_its_own(store: Store) -> None:
     assert store.head("b/target").size == len(body)
 
 
-def test_copying_what_is_not_there_is_not_found_and_keeps_the_target(store: Store) -> None:
+def test_copying_a_missing_object_is_not_found_and_keeps_the_target(store: Store) -> None:
     store.put("target", b"old")
     with pytest.raises(NotFound):
         store.copy("missing", "target")

@@ -34,7 +34,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(arguments: tuple[str, ...],
     assert len(shown.stderr.splitlines()) == 1
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         shown = run_cli(

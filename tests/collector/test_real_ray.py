@@ -1,4 +1,4 @@
-"""A collector beside a real Ray: what arrives in the bucket is what Ray did, wrote and showed."""
+"""A collector beside a real Ray: its events, logs and dashboard state arrive in the bucket."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def assert_logs_equal(bucket: dict[str, bytes], disk: dict[str, bytes]) -> None:
     assert different == {}
 
 
-def test_a_whole_life_with_two_nodes_is_kept(tmp_path: Path, cluster: RayCluster, archive: Store) -> None:
+def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster, archive: Store) -> None:
     head = collector(tmp_path, cluster, archive, "--role=Head")
     worker = CollectorProcess(
         tmp_path / "worker", archive.url, f"--ray-tmp-root={cluster.root}", "--enable-log-collector=false"

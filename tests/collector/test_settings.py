@@ -21,7 +21,7 @@ OPERATOR = {
     "RAY_DASHBOARD_ADDRESS": "http://localhost:8265",
     "STORAGE_BACKEND": "S3",
 }
-"""What KubeRay's operator injects, and nothing else."""
+"""The variables that KubeRay's operator injects."""
 
 
 def settings(env: dict[str, str] | None = None, **flags: str) -> CollectorSettings:
@@ -53,7 +53,7 @@ def test_the_spool_follows_rays_directory() -> None:
     assert settings({"RAY_CLUSTER_NAME": "c", "RAY_TMP_ROOT": "/data/ray"}).data_dir == Path("/data/ray/event-data")
 
 
-def test_events_are_shipped_with_the_push_interval_unless_told_otherwise() -> None:
+def test_events_are_uploaded_every_push_interval_by_default() -> None:
     assert settings(push_interval="7s").events_interval == 7
     assert settings(push_interval="7s", event_rotation_interval="2m").events_interval == 120
 

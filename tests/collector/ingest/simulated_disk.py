@@ -1,4 +1,4 @@
-"""A stand-in disk for the spool, harsher than a real one: it loses power, fills up, and fails where it is told to.
+"""A stand-in disk for the spool, harsher than a real one: it loses power, fills up, and fails on demand.
 
 It keeps apart what programs see (the page cache) and what would survive a power cut:
 * written bytes and lengths survive when their file was synced, names when the directory was synced;
@@ -64,7 +64,7 @@ class File:
 
 
 def _torn(change: Change, chance: random.Random) -> list[Change]:
-    """The change as it may reach the disk: whole, only its start, or with a hole that keeps what was there before."""
+    """The change as it may reach the disk: complete, only its start, or with a hole of old bytes."""
     if not change.data:
         return [change]
     kind = chance.randrange(3)
@@ -133,7 +133,7 @@ class SimulatedDisk(Disk):
         self._until_end = None
 
     def cut_power(self) -> None:
-        """End the program and lose what was not synced, or some of it."""
+        """End the program and lose all or some of the unsynced changes."""
         self.kill()
         for renaming in self._unsynced:
             if self.chance.random() < 0.6:

@@ -1,4 +1,4 @@
-"""Where events belong, told from their outside."""
+"""The place of an event, from its envelope."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_node_id_in_hex_or_missing_is_no_obstacle() -> None:
         b"[" * 100_000,
     ],
 )
-def test_an_event_that_cannot_be_placed_is_told_apart(raw: bytes) -> None:
+def test_an_event_without_session_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
         place_of(raw)
 
@@ -99,7 +99,7 @@ def test_a_batch_is_split_without_changing_a_byte() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"{}", b"[{]", b"[1,]", b"text", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_array_is_told_apart(body: bytes) -> None:
+def test_a_batch_that_is_not_an_array_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         split(body)
 

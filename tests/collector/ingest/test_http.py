@@ -1,4 +1,4 @@
-"""The HTTP side: what is acknowledged, refused and told."""
+"""The HTTP side: acknowledgements, refusals, status pages."""
 
 from __future__ import annotations
 
@@ -129,9 +129,7 @@ def test_a_batch_over_the_limit_is_refused_and_counted(app: IngestApp, spool: Co
     assert post(app, b"[]")[0] == 200, "the room it took is free again"
 
 
-def test_a_full_spool_asks_to_come_again_and_takes_again_when_there_is_room(
-    app: IngestApp, spool: CountingSpool
-) -> None:
+def test_a_full_spool_refuses_batches_until_there_is_space(app: IngestApp, spool: CountingSpool) -> None:
     statuses = [post(app, str(n).encode() * 2000)[0] for n in range(40)]
     assert set(statuses) == {200, 503}
     status, headers, _ = post(app, b"y" * 9000)

@@ -28,7 +28,7 @@ OWN = "f" * 56
 
 
 class FailingStore(CloudStore):
-    """The memory store, whose puts fail when told."""
+    """A memory store whose puts fail on demand."""
 
     def __init__(self) -> None:
         super().__init__(MemorySettings(secrets.token_hex(8)))
@@ -161,7 +161,7 @@ def test_a_spool_that_somebody_deleted_does_not_make_new_events_look_counted(tmp
     desk.spool.close()
 
 
-def test_what_cannot_be_filed_is_kept_and_counted(desk: Desk) -> None:
+def test_events_without_session_are_quarantined_and_counted(desk: Desk) -> None:
     nameless = json.dumps({"eventId": "x"}).encode()
     desk.ship(b"no json", b"[" + nameless + b"," + json.dumps(event("1")).encode() + b"]")
     (key,) = [found.key for found in desk.store.list("history-quarantine")]
@@ -175,7 +175,7 @@ def test_an_event_that_does_not_name_its_node_is_filed_under_this_one(desk: Desk
     assert any(f"/{OWN}/" in found.key for found in desk.store.list("cluster-history"))
 
 
-def test_sessions_in_one_batch_are_told_apart(desk: Desk) -> None:
+def test_sessions_in_one_batch_are_separated(desk: Desk) -> None:
     other = "session_2026-11-16_20-00-55_739110_9771"
     desk.ship(json.dumps([event("1"), event("2", session=other)]).encode())
     assert desk.ledgers.session(SESSION).events.stored == 1

@@ -1,4 +1,4 @@
-"""What the spool acknowledged comes out again, whatever happens to the process, the disk or the bytes."""
+"""Acknowledged bodies can be read again, whatever happens to the process, the disk or the bytes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def files(directory: Path) -> dict[str, int]:
 
 
 class Losing(RuleBasedStateMachine):
-    """A spool on a disk that loses power, fills up and fails, against what its user was promised.
+    """A spool on a disk that loses power, fills up and fails, against its promises.
 
     Bodies begin with a number that counts up, so the order of numbers is the order of appends.
     """
@@ -486,7 +486,7 @@ def test_a_byte_that_flips_while_the_spool_is_open(tmp_path: Path) -> None:
         assert "damaged at byte 35 of 67" in problem
 
 
-def test_the_creation_time_grows_past_a_segment_that_was_kept_aside(tmp_path: Path) -> None:
+def test_the_creation_time_grows_past_that_of_a_corrupt_segment(tmp_path: Path) -> None:
     with closing(Spool(tmp_path, clock=lambda: 5_000)) as spool:
         spool.append([b"one", b"two"])
     (path,) = tmp_path.iterdir()
@@ -499,7 +499,7 @@ def test_the_creation_time_grows_past_a_segment_that_was_kept_aside(tmp_path: Pa
         assert [(segment.sequence, segment.created_ns) for segment in spool.sealed()] == [(2, 5_001)]
 
 
-def test_what_was_kept_aside_stays_and_counts(tmp_path: Path) -> None:
+def test_corrupt_segments_stay_and_count(tmp_path: Path) -> None:
     aside = tmp_path / f"{7:020d}.spool.corrupt"
     aside.write_bytes(bytes(100))
     (tmp_path / "notes.txt").write_text("mine")
@@ -551,7 +551,7 @@ def test_a_full_spool_takes_more_after_shipping(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("operation", ["open", "write", "fsync"])
-def test_a_full_disk_is_told_as_such_and_costs_no_acknowledged_body(operation: str, number: int) -> None:
+def test_a_full_disk_is_reported_and_costs_no_acknowledged_body(operation: str, number: int) -> None:
     for skip in range(4):
         disk = SimulatedDisk()
         spool = Spool(Path("/spool"), disk=disk)
@@ -568,7 +568,7 @@ def test_a_full_disk_is_told_as_such_and_costs_no_acknowledged_body(operation: s
         assert contents(spool) == acknowledged
 
 
-def test_what_a_failed_append_wrote_is_cut_off_and_the_next_fits() -> None:
+def test_a_failed_append_is_truncated_and_the_next_fits() -> None:
     disk = SimulatedDisk()
     spool = Spool(Path("/spool"), disk=disk)
     spool.append([b"before"])
@@ -653,7 +653,7 @@ def test_no_sequence_repeats_when_power_goes_after_opening_failed_and_was_tried_
         assert newest.created_ns > last[1]
 
 
-def test_opening_on_a_full_disk_offers_what_is_there() -> None:
+def test_opening_on_a_full_disk_returns_existing_segments() -> None:
     disk = SimulatedDisk()
     Spool(Path("/spool"), disk=disk).append([b"one"])
     disk.capacity = disk.used

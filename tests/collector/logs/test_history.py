@@ -30,12 +30,12 @@ from .log_archive import NODE, Node
 
 @dataclass(eq=False)
 class Content:
-    """What one file held, whatever its names; a truncated file is another one from then on."""
+    """The content of one file under all its names; a truncated file counts as another one."""
 
     names: set[str]
     data: bytearray = field(default_factory=bytearray)
     shipped: int = 0
-    """So many bytes must stay readable."""
+    """The number of bytes that must stay readable."""
 
 
 class InLine:
@@ -63,7 +63,7 @@ NAMES = ["raylet.out", "gcs_server.out", "worker-1.err"]
 
 
 class LogsOfANode(RuleBasedStateMachine):
-    """What was shipped stays readable, byte for byte, under the names we promise; nothing else is ever read."""
+    """Uploaded bytes stay readable under the documented names; no other bytes are ever read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ def test_a_preserved_name_is_free_or_has_the_same_content(objects: Objects) -> N
     assert find(b"two") == (name, False)
 
 
-def test_after_a_failed_put_the_store_is_asked_what_it_has(objects: Objects, store: Watched) -> None:
+def test_after_a_failed_put_the_object_is_read_from_the_store(objects: Objects, store: Watched) -> None:
     for arrives in (False, True):
         store.fails, store.arrives = lambda operation, _key: operation == "put_stream", lambda arrives=arrives: arrives
         with pytest.raises(Unreachable):

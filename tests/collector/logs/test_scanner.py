@@ -116,7 +116,7 @@ def test_a_deleted_file_is_read_to_its_end_through_its_open_descriptor(tmp_path:
         descriptors.get(identity, name)
 
 
-def test_only_so_many_files_are_open_and_the_last_used_ones_stay(tmp_path: Path) -> None:
+def test_the_number_of_open_files_is_bounded_and_the_last_used_stay_open(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / str(number)).write_text(str(number))
     descriptors = Descriptors(tmp_path, 3)

@@ -211,7 +211,7 @@ def test_five_thousand_files_are_cheap_to_scan_and_one_put_to_upload(node: Node)
 
 
 def calls_of(work: Callable[[], object]) -> Counter[str]:
-    """How often what is called: says how much work something is, however busy the machine."""
+    """The number of calls by function name: a measure of work that does not depend on the load."""
     calls: Counter[str] = Counter()
 
     def tally(frame: FrameType, event: str, argument: Any) -> None:
@@ -229,7 +229,7 @@ def calls_of(work: Callable[[], object]) -> Counter[str]:
 
 
 class Swallowing:
-    """Stands in for a store with room for anything: keeps what is small, counts what is large."""
+    """A stand-in for a store of any size: it only notes the sizes of objects."""
 
     url = "memory://"
 

@@ -1,4 +1,4 @@
-"""Which session and node this is, told by the files Ray leaves."""
+"""The session and the node id are read from the files of Ray."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_port_files_tell_the_node(root: Path) -> None:
     assert node.metrics_port(current, HEAD) is None
 
 
-def test_two_raylets_on_one_machine_are_told_apart_by_role(root: Path) -> None:
+def test_two_raylets_on_one_machine_are_distinguished_by_role(root: Path) -> None:
     port_file(root / NEW, "gcs_server", HEAD)
     port_file(root / NEW, "metrics_export", HEAD)
     port_file(root / NEW, "metrics_export", WORKER)
@@ -127,7 +127,7 @@ def test_raylets_beside_a_head_of_an_old_ray_are_not_taken_for_it(root: Path) ->
     assert node.node_id(current) == HEAD
 
 
-def test_the_raylets_log_tells_the_node_of_a_session_that_is_over(root: Path) -> None:
+def test_the_raylets_log_has_the_node_of_an_ended_session(root: Path) -> None:
     capture = captured()
     logs = {name: (node, body) for (node, name), body in capture.logs.items() if name == "raylet.out"}
     expected, body = logs["raylet.out"]
@@ -147,7 +147,7 @@ def test_events_and_the_hook_file_are_the_last_resorts(root: Path) -> None:
     assert node.node_id(current) == HEAD
 
 
-def test_what_the_user_says_counts_before_all(root: Path) -> None:
+def test_the_users_setting_takes_precedence(root: Path) -> None:
     port_file(root / NEW, "metrics_export", WORKER)
     node = RayNode(root, head=False, node_id=HEAD.upper(), session_dir=root / OLD)
     current = node.current()

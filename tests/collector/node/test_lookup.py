@@ -26,7 +26,7 @@ def test_the_living_node_with_our_address_is_this_one() -> None:
         assert lookup(head)() == NODE.lower()
 
 
-def test_the_head_is_not_asked_again_within_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_at_most_one_request_to_the_head_per_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     with DashboardStandIn() as head:
         head.answers[URL] = rows()
         ask = lookup(head)
@@ -37,7 +37,7 @@ def test_the_head_is_not_asked_again_within_half_a_minute(monkeypatch: pytest.Mo
         assert ask() == NODE.lower()
 
 
-def test_a_head_that_does_not_answer_or_answers_nonsense_tells_nothing() -> None:
+def test_without_a_valid_answer_of_the_head_there_is_no_node_id() -> None:
     with DashboardStandIn() as head:
         head.answers[URL] = 200, b"not json"
         assert lookup(head)() is None
@@ -46,5 +46,5 @@ def test_a_head_that_does_not_answer_or_answers_nonsense_tells_nothing() -> None
     assert NodeLookup({"FQ_RAY_IP": "127.0.0.1:1", "POD_IP": "10.0.0.7"}, lambda: None)() is None
 
 
-def test_off_kubernetes_nobody_is_asked() -> None:
+def test_there_are_no_requests_outside_kubernetes() -> None:
     assert NodeLookup({}, lambda: None)() is None

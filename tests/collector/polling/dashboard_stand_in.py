@@ -1,4 +1,4 @@
-"""A stand-in for the Ray Dashboard: scripted answers, late or wrong on command, and a record of what was asked.
+"""A stand-in for the Ray Dashboard: scripted answers, late or wrong on command, and a record of the requests.
 
 It starts with what a real dashboard of Ray 2.60 answered in the captured session: two nodes, seven jobs, Serve, Data
 and Train in use. A test changes one answer and looks at what becomes of it.
@@ -59,7 +59,7 @@ class DashboardStandIn:
         self.answers["/events"] = {"result": True, "data": {"events": {"global": [{"eventId": "e1"}]}}}
         self.answers[OLD_TRAIN] = 500, b"Train state data is not available."
         self.answers[datasets("07000000")] = polled["restful__api__data__datasets__07000000"]
-        """By URL without nocache: a body, a JSON value, or a status and one of both; anything else asked is 404."""
+        """By URL without nocache: a body, a JSON value, or a status and one of both; other URLs answer 404."""
         self.actors = {"_StatsActor", "TrainStateActor"}
         """Classes of which an actor is alive."""
         self.delays: dict[str, float] = {}
@@ -84,7 +84,7 @@ class DashboardStandIn:
         self._server.server_close()
 
     def asked(self, url: str) -> int:
-        """How often that was asked for, cached or not."""
+        """The number of requests for a URL, cached or not."""
         return sum(_plain(request) == url for request in self.requests)
 
     def forget(self) -> None:
@@ -136,7 +136,7 @@ class _Exchange(BaseHTTPRequestHandler):
             return  # it did not want to wait any longer
 
     def log_message(self, *_: object) -> None:
-        """Stay silent; `requests` has what was asked."""
+        """Do not log; see `requests`."""
 
 
 def soon(seconds: float = 10) -> float:

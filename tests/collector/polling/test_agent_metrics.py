@@ -48,7 +48,7 @@ def test_the_counters_are_those_of_the_consumer_that_sends_to_us() -> None:
     assert found.lost == 2313
 
 
-def test_what_is_not_in_the_text_is_unknown_and_not_zero() -> None:
+def test_missing_counters_are_unknown_and_not_zero() -> None:
     assert dropped_events("") == dropped_events("ray_node_cpu_utilization{} 1.0\n") == AgentMetrics()
     assert AgentMetrics().lost is None
     only_received = dropped_events(sample("events_received_total", 12.0))

@@ -64,14 +64,14 @@ def raw_server(*pieces: bytes | float) -> Iterator[str]:
             thread.join()
 
 
-def test_an_answer_is_what_was_sent(ray: DashboardStandIn) -> None:
+def test_the_answer_has_the_sent_bytes(ray: DashboardStandIn) -> None:
     ray.answers["/x?a=1&b=%3D"] = b"\x00any bytes"
     assert Dashboard(ray.url, no_token).get("/x?a=1&b=%3D", timeout=5) == Answer(200, b"\x00any bytes")
     assert ray.headers[0]["user-agent"].startswith("ray-history/")
     assert "x-ray-authorization" not in ray.headers[0]
 
 
-def test_a_slash_at_the_end_of_the_base_is_not_doubled_and_a_path_in_it_is_kept(ray: DashboardStandIn) -> None:
+def test_a_slash_at_the_end_of_the_base_url_is_not_doubled_and_its_path_is_used(ray: DashboardStandIn) -> None:
     ray.answers |= {"/timezone": b"{}", "/prefix/timezone": b"[]"}
     assert Dashboard(ray.url + "/", no_token).get("/timezone", timeout=5).body == b"{}"
     assert Dashboard(ray.url + "/prefix/", no_token).get("/timezone", timeout=5).body == b"[]"
@@ -94,7 +94,7 @@ def test_every_other_status_is_an_error(ray: DashboardStandIn, status: int, kind
         Dashboard(ray.url, no_token).get("/x", timeout=5)
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:9"):
         Dashboard("http://127.0.0.1:9", no_token).get("/x", timeout=5)
 
@@ -204,7 +204,7 @@ def test_the_token_is_chosen_in_kuberays_order(environ: dict[str, str], expected
         ({"RAY_AUTH_TOKEN": "se cret"}, None),
     ],
 )
-def test_a_credential_that_is_asked_for_and_missing_is_a_configuration_error(
+def test_a_required_but_missing_credential_is_a_configuration_error(
     environ: dict[str, str], in_file: bytes | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"

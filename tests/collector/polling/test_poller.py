@@ -1,4 +1,4 @@
-"""What is kept of the dashboard, when it is asked, and what must never be lost or disturbed by asking."""
+"""Which answers of the dashboard are stored and when it is polled; polling never disturbs a cluster."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Bench:
     def final(self, session: str = SESSION) -> PollReport:
         return self.poller.final_poll(session, deadline=soon())
 
-    def kept(self, session: str = SESSION) -> dict[str, bytes]:
-        """What is stored, by the last part of its key."""
+    def stored(self, session: str = SESSION) -> dict[str, bytes]:
+        """The stored answers, by the last part of their keys."""
         prefix = self.destination.endpoint(session, "/x").rpartition("/")[0]
         return {found.key.rpartition("/")[2]: self.store.get(found.key) for found in self.store.list(prefix)}
 
     def body(self, url: str, session: str = SESSION) -> Any:
-        """What is stored for a URL, decoded; None when nothing is."""
-        found = self.kept(session).get(endpoint_name(url))
+        """The stored answer of a URL, decoded; None if there is none."""
+        found = self.stored(session).get(endpoint_name(url))
         return None if found is None else json.loads(found)
 
 
@@ -93,11 +93,11 @@ def bench(ray: DashboardStandIn) -> Bench:
 
 def test_the_keys_are_those_that_a_history_server_looks_for(bench: Bench) -> None:
     bench.poll()
-    expected = {name: body for name, body in captured().polled.items() if name in bench.kept()}
+    expected = {name: body for name, body in captured().polled.items() if name in bench.stored()}
     # The two lists without a query are parts of those with details; a server derives them.
     assert captured().polled.keys() - expected.keys() == {"restful__api__v0__workers", "restful__api__v0__runtime_envs"}
-    assert {name: bench.kept()[name] for name in expected} == expected
-    assert bench.kept().keys() - expected.keys() == {"restful__events", endpoint_name(NODES)}
+    assert {name: bench.stored()[name] for name in expected} == expected
+    assert bench.stored().keys() - expected.keys() == {"restful__events", endpoint_name(NODES)}
 
 
 def test_the_stand_in_answers_in_the_shapes_of_a_real_ray(ray: DashboardStandIn) -> None:
@@ -106,7 +106,7 @@ def test_the_stand_in_answers_in_the_shapes_of_a_real_ray(ray: DashboardStandIn)
     assert rows()["data"]["result"].keys() == live["data"]["result"].keys()
 
 
-def test_what_ray_caches_is_asked_past_the_cache_and_kept_under_the_plain_key(bench: Bench) -> None:
+def test_requests_bypass_rays_cache_and_are_stored_under_the_plain_key(bench: Bench) -> None:
     bench.poll()
     uncached = {url for url in bench.ray.requests if "nocache=1" in url}
     assert uncached == {
@@ -114,7 +114,7 @@ def test_what_ray_caches_is_asked_past_the_cache_and_kept_under_the_plain_key(be
         "/events?nocache=1",
         *(f"/nodes/{node}?nocache=1" for node in bench.ray.nodes),
     }
-    assert not any("nocache" in name for name in bench.kept())
+    assert not any("nocache" in name for name in bench.stored())
 
 
 def test_extra_endpoints_come_after_the_built_in_ones_once_each_and_in_their_order() -> None:
@@ -123,13 +123,13 @@ def test_extra_endpoints_come_after_the_built_in_ones_once_each_and_in_their_ord
     assert [endpoint.url for endpoint in found[len(ENDPOINTS) :]] == ["/b", "/a", "/c?x=1"]
 
 
-def test_an_extra_endpoint_is_kept_as_it_answers(ray: DashboardStandIn) -> None:
+def test_the_answer_of_an_extra_endpoint_is_stored_unchanged(ray: DashboardStandIn) -> None:
     ray.answers["/metrics/text"] = b"# not JSON\n"
     ray.answers["/nothing"] = b"  \n"
     bench = Bench(ray, extra=("/metrics/text", "/nothing"))
     assert bench.poll().failed == 0
-    assert bench.kept()["restful__metrics__text"] == b"# not JSON\n"
-    assert "restful__nothing" not in bench.kept()
+    assert bench.stored()["restful__metrics__text"] == b"# not JSON\n"
+    assert "restful__nothing" not in bench.stored()
 
 
 # What is written -----------------------------------------------------------------------------------------------------
@@ -137,15 +137,15 @@ def test_an_extra_endpoint_is_kept_as_it_answers(ray: DashboardStandIn) -> None:
 
 def test_a_body_is_written_when_it_changed_and_only_then(bench: Bench) -> None:
     first = bench.poll()
-    assert (first.stored, first.unchanged, first.failed) == (len(bench.kept()), 0, 0)
-    assert first.bytes == sum(map(len, bench.kept().values()))
+    assert (first.stored, first.unchanged, first.failed) == (len(bench.stored()), 0, 0)
+    assert first.bytes == sum(map(len, bench.stored().values()))
     second = bench.poll()
     assert (second.stored, second.bytes, second.failed) == (0, 0, 0)
     bench.ray.answers[SUMMARY] = {"result": True, "data": {"summary": [{"now": 1}]}}
     assert bench.poll().stored == 1
 
 
-def test_what_is_asked_once_is_asked_until_it_was_kept(bench: Bench) -> None:
+def test_one_time_endpoints_are_polled_until_they_are_stored(bench: Bench) -> None:
     timezone = bench.ray.answers.pop("/timezone")
     bench.poll(2)
     bench.ray.answers["/timezone"] = timezone
@@ -155,7 +155,7 @@ def test_what_is_asked_once_is_asked_until_it_was_kept(bench: Bench) -> None:
     assert bench.body("/timezone")["offset"] == "+00:00"
 
 
-def test_what_ray_would_not_answer_is_not_kept(bench: Bench) -> None:
+def test_answers_that_are_not_of_ray_are_not_stored(bench: Bench) -> None:
     bench.ray.answers[PLACEMENT_GROUPS] = b"<html>please log in</html>"
     bench.ray.answers[RUNTIME_ENVS] = {"result": False, "msg": "GCS is down", "data": {}}
     bench.ray.answers[JOBS] = {"error": "not a list"}
@@ -167,7 +167,7 @@ def test_what_ray_would_not_answer_is_not_kept(bench: Bench) -> None:
         **dict.fromkeys((PLACEMENT_GROUPS, RUNTIME_ENVS, JOBS, "/events"), "not an answer of Ray"),
         "/api/cluster_status": "answered with status 503",
     }
-    assert not {endpoint_name(url) for url in report.failures} & bench.kept().keys()
+    assert not {endpoint_name(url) for url in report.failures} & bench.stored().keys()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_ray_would_not_answer_is_not_kept(bench: Bench) -> None:
         (b'{"result": false, "data": {"events": {"a": 1}}}', ("data", "events"), None),
     ],
 )
-def test_what_counts_as_content(body: bytes, path: tuple[str, ...], expected: bool | None) -> None:
+def test_has_content(body: bytes, path: tuple[str, ...], expected: bool | None) -> None:
     assert has_content(body, path) is expected
 
 
@@ -198,12 +198,12 @@ def test_an_empty_answer_becomes_the_truth_with_the_third_in_a_row(bench: Bench,
     bench.poll()
     full, bench.ray.answers[url] = bench.ray.answers[url], empty
     bench.poll(2)
-    assert bench.kept()[endpoint_name(url)] == full
+    assert bench.stored()[endpoint_name(url)] == full
     bench.poll()
     assert bench.body(url) == empty
     bench.ray.answers[url] = full
     bench.poll()
-    assert bench.kept()[endpoint_name(url)] == full
+    assert bench.stored()[endpoint_name(url)] == full
 
 
 def test_empties_are_counted_from_the_last_full_answer(bench: Bench) -> None:
@@ -212,7 +212,7 @@ def test_empties_are_counted_from_the_last_full_answer(bench: Bench) -> None:
     for answer in (NO_APPLICATIONS, NO_APPLICATIONS, full, NO_APPLICATIONS, NO_APPLICATIONS):
         bench.ray.answers[SERVE] = answer
         bench.poll()
-    assert bench.kept()[endpoint_name(SERVE)] == full
+    assert bench.stored()[endpoint_name(SERVE)] == full
 
 
 @pytest.mark.parametrize("url", [RUNTIME_ENVS, NODES, "/api/v0/workers?detail=1&limit=10000"])
@@ -230,12 +230,12 @@ def test_an_empty_answer_may_be_the_first_one(bench: Bench) -> None:
     assert bench.poll().stored == 0
 
 
-def test_a_collector_that_starts_anew_does_not_empty_what_the_one_before_kept(bench: Bench) -> None:
+def test_a_restarted_collector_does_not_replace_full_answers_by_empty_ones(bench: Bench) -> None:
     bench.poll()
     full, bench.ray.answers[SERVE] = bench.ray.answers[SERVE], NO_APPLICATIONS
     bench.poller = bench.new_poller()
     bench.poll(2)
-    assert bench.kept()[endpoint_name(SERVE)] == full
+    assert bench.stored()[endpoint_name(SERVE)] == full
     bench.poll()
     assert bench.body(SERVE) == NO_APPLICATIONS
 
@@ -255,7 +255,7 @@ def only_jobs(ray: DashboardStandIn, jobs: dict[str, str]) -> None:
     ray.answers[JOBS] = [job(name, status) for name, status in jobs.items()]
 
 
-def test_datasets_are_asked_for_each_job_whose_driver_has_started(bench: Bench) -> None:
+def test_datasets_are_polled_for_each_job_with_a_started_driver(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING", "02000000": "SUCCEEDED"})
     bench.ray.answers[JOBS] += [job(None, "PENDING"), job("", "PENDING"), job("../../etc", "RUNNING")]
     bench.ray.answers[datasets("01000000")] = bench.ray.answers[datasets("02000000")] = DATASET
@@ -264,7 +264,7 @@ def test_datasets_are_asked_for_each_job_whose_driver_has_started(bench: Bench) 
     assert sum("datasets" in url for url in bench.ray.requests) == 2
 
 
-def test_without_ray_data_nothing_is_asked_that_would_create_its_actor(bench: Bench) -> None:
+def test_without_ray_data_no_request_creates_its_actor(bench: Bench) -> None:
     bench.ray.actors.clear()
     bench.poll(6)
     bench.final()
@@ -281,7 +281,7 @@ def test_the_actor_is_looked_for_when_jobs_change_and_every_few_polls(bench: Ben
     assert sum("_StatsActor" in url for url in bench.ray.requests) == 4
 
 
-def test_a_running_job_is_asked_every_few_polls_and_ever_rarer_while_nothing_changes(bench: Bench) -> None:
+def test_a_running_job_is_polled_less_often_while_nothing_changes(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING"})
     when = []
     for number in range(1, 81):
@@ -304,7 +304,7 @@ def test_empties_of_a_running_job_do_not_count(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED", "STOPPED"])
-def test_an_ended_job_is_asked_once_more_and_never_again(bench: Bench, status: str) -> None:
+def test_an_ended_job_is_polled_once_more(bench: Bench, status: str) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING"})
     bench.ray.answers[datasets("01000000")] = DATASET
     bench.poll(2)
@@ -316,7 +316,7 @@ def test_an_ended_job_is_asked_once_more_and_never_again(bench: Bench, status: s
     assert bench.body(datasets("01000000")) == ended
 
 
-def test_an_ended_job_whose_answer_failed_is_asked_again(bench: Bench) -> None:
+def test_an_ended_job_is_polled_again_after_a_failure(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "SUCCEEDED"})
     bench.ray.answers[datasets("01000000")] = 503, b"No module named 'pandas'"
     bench.poll(3)
@@ -326,7 +326,7 @@ def test_an_ended_job_whose_answer_failed_is_asked_again(bench: Bench) -> None:
     assert bench.body(datasets("01000000")) == DATASET
 
 
-def test_an_ended_job_is_given_up_after_two_empties_and_asked_once_more_in_the_final_poll(bench: Bench) -> None:
+def test_an_ended_job_is_given_up_after_two_empty_answers_until_the_final_poll(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "SUCCEEDED"})
     bench.poll(5)
     assert bench.ray.asked(datasets("01000000")) == 2
@@ -335,7 +335,7 @@ def test_an_ended_job_is_given_up_after_two_empties_and_asked_once_more_in_the_f
     assert bench.body(datasets("01000000")) == DATASET
 
 
-def test_late_statistics_of_an_ended_job_are_kept(bench: Bench) -> None:
+def test_late_statistics_of_an_ended_job_are_stored(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "SUCCEEDED"})
     bench.poll()
     bench.ray.answers[datasets("01000000")] = DATASET
@@ -355,7 +355,7 @@ def test_an_empty_answer_never_replaces_datasets(bench: Bench) -> None:
     assert bench.body(datasets("01000000")) == DATASET
 
 
-def test_many_ended_jobs_are_asked_in_portions(bench: Bench) -> None:
+def test_many_ended_jobs_are_polled_in_portions(bench: Bench) -> None:
     names = [f"{number:08x}" for number in range(1, 51)]
     bench.ray.answers[JOBS] = [job(name, "SUCCEEDED") for name in names]
     bench.ray.answers |= {datasets(name): DATASET for name in names}
@@ -366,7 +366,7 @@ def test_many_ended_jobs_are_asked_in_portions(bench: Bench) -> None:
 # Ray Train -----------------------------------------------------------------------------------------------------------
 
 
-def test_train_is_asked_rarely_while_jobs_run_and_when_one_ended(bench: Bench) -> None:
+def test_train_is_polled_rarely_while_jobs_run_and_after_one_ended(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING"})
     bench.poll(60)
     assert bench.ray.asked(TRAIN) == 4  # in polls 1, 9, 25 and 57
@@ -375,7 +375,7 @@ def test_train_is_asked_rarely_while_jobs_run_and_when_one_ended(bench: Bench) -
     assert bench.ray.asked(TRAIN) == bench.ray.asked(OLD_TRAIN) == 5
 
 
-def test_train_that_changes_is_asked_at_an_even_pace(bench: Bench) -> None:
+def test_changing_train_runs_are_polled_at_an_even_pace(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING"})
     for number in range(33):
         bench.ray.answers[TRAIN] = {"train_runs": [{"id": "r", "step": number}]}
@@ -393,7 +393,7 @@ def test_a_train_without_state_is_no_failure_and_empties_nothing(bench: Bench) -
     assert (report.failed, bench.body(TRAIN), bench.body(OLD_TRAIN)) == (0, full, None)
 
 
-def test_train_that_failed_at_the_end_of_a_job_is_asked_again(bench: Bench) -> None:
+def test_train_is_polled_again_after_a_failure_at_the_end_of_a_job(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "SUCCEEDED"})
     answer, bench.ray.answers[TRAIN] = bench.ray.answers[TRAIN], (503, b"the GCS may be down")
     bench.poll(2)
@@ -426,7 +426,7 @@ def test_the_nodes_of_a_large_cluster_take_turns_and_new_ones_come_first(bench: 
     assert [bench.ray.asked(f"/nodes/{name}") for name in names[:51]] == [2] * 50 + [1]
 
 
-def test_dead_nodes_are_not_asked_and_their_last_answer_stays(bench: Bench) -> None:
+def test_dead_nodes_are_not_polled_and_their_last_answer_stays(bench: Bench) -> None:
     bench.poll()
     dead, alive = bench.ray.nodes
     bench.ray.answers[NODES] = rows({"node_id": dead, "state": "DEAD"}, {"node_id": alive, "state": "ALIVE"})
@@ -435,7 +435,7 @@ def test_dead_nodes_are_not_asked_and_their_last_answer_stays(bench: Bench) -> N
     assert bench.body(f"/nodes/{dead}") is not None
 
 
-def test_a_node_that_the_dashboard_knows_nothing_of_is_not_kept(bench: Bench) -> None:
+def test_a_node_without_data_is_not_stored(bench: Bench) -> None:
     # So answers Ray 2.60 for any name.
     unknown = {"raylet": {"objectStoreUsedMemory": 0}, "tpus": [], "actors": {}, "workers": []}
     bench.ray.answers[f"/nodes/{bench.ray.nodes[0]}"] = {"result": True, "data": {"detail": unknown}}
@@ -448,7 +448,7 @@ def test_a_node_that_the_dashboard_knows_nothing_of_is_not_kept(bench: Bench) ->
 
 def test_the_final_poll_never_makes_a_full_answer_empty(bench: Bench) -> None:
     bench.poll()
-    before = bench.kept()
+    before = bench.stored()
     empty: dict[str, Any] = {
         SERVE: NO_APPLICATIONS,
         PLACEMENT_GROUPS: rows(),
@@ -461,7 +461,7 @@ def test_the_final_poll_never_makes_a_full_answer_empty(bench: Bench) -> None:
     bench.ray.answers |= empty
     bench.poll(2)  # the controller died first, the container follows
     assert bench.final().stored == 0
-    assert bench.kept() == before
+    assert bench.stored() == before
 
 
 def test_a_partial_answer_does_not_replace_a_whole_one_in_the_final_poll(bench: Bench) -> None:
@@ -472,7 +472,7 @@ def test_a_partial_answer_does_not_replace_a_whole_one_in_the_final_poll(bench: 
     assert bench.body(RUNTIME_ENVS) == before
 
 
-def test_the_final_poll_asks_what_the_pace_would_have_left_out(bench: Bench) -> None:
+def test_the_final_poll_ignores_the_pace(bench: Bench) -> None:
     only_jobs(bench.ray, {"01000000": "RUNNING", "02000000": "SUCCEEDED"})
     bench.ray.answers[datasets("01000000")] = bench.ray.answers[datasets("02000000")] = DATASET
     bench.poll(2)
@@ -487,7 +487,7 @@ def test_the_final_poll_asks_what_the_pace_would_have_left_out(bench: Bench) -> 
     assert bench.ray.asked("/api/version") == 0
 
 
-def test_the_final_poll_asks_the_most_important_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_final_poll_requests_the_most_important_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling.cycle, "CONCURRENCY", 1)
     bench.final()
     plain = [url.partition("?")[0] for url in bench.ray.requests]
@@ -504,12 +504,12 @@ def test_one_slow_answer_does_not_keep_the_final_poll_from_the_others(bench: Ben
     report = bench.poller.final_poll(SESSION, deadline=soon(3))
     assert time.monotonic() - started < 20
     assert report.failed == 1
-    assert captured().polled.keys() - bench.kept().keys() == {
+    assert captured().polled.keys() - bench.stored().keys() == {
         *("restful__api__v0__workers", "restful__api__v0__runtime_envs", endpoint_name(SERVE))
     }
 
 
-def test_an_answer_after_the_deadline_is_not_kept(bench: Bench) -> None:
+def test_an_answer_after_the_deadline_is_not_stored(bench: Bench) -> None:
     bench.ray.delays[JOBS] = 60
     report = bench.poller.poll(SESSION, deadline=soon(2))
     assert report.failures == {polling.TIME: "the deadline passed before all answers arrived"}
@@ -524,7 +524,7 @@ def test_an_answer_after_the_deadline_is_not_kept(bench: Bench) -> None:
 def test_a_deadline_in_the_past_asks_and_keeps_nothing(bench: Bench) -> None:
     report = bench.poller.poll(SESSION, deadline=time.monotonic())
     assert report.failed == len([e for e in ENDPOINTS if e.when in (polling.When.ONCE, polling.When.EVERY_POLL)])
-    assert (bench.kept(), bench.ray.requests) == ({}, [])
+    assert (bench.stored(), bench.ray.requests) == ({}, [])
 
 
 def test_a_request_is_bounded_even_when_the_cycle_is_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,7 +547,7 @@ def test_stopping_ends_a_running_poll_and_keeps_nothing_of_it(bench: Bench) -> N
     assert not running.is_alive()
     bench.ray.over.set()  # the answers come, too late
     time.sleep(0.5)
-    assert bench.kept() == {}
+    assert bench.stored() == {}
     assert reports[0].stored == 0
     bench.ray.delays.clear()
     assert bench.poll().stored == 0
@@ -573,23 +573,23 @@ def test_the_final_poll_does_not_wait_for_a_running_one(bench: Bench) -> None:
 
 def test_a_new_session_starts_with_nothing_remembered(bench: Bench) -> None:
     bench.poll()
-    first = bench.kept()
+    first = bench.stored()
     bench.poll(session="session_2026-11-16_08-00-00_000001_1")
-    assert bench.kept("session_2026-11-16_08-00-00_000001_1") == first
+    assert bench.stored("session_2026-11-16_08-00-00_000001_1") == first
     assert bench.ray.asked("/api/version") == bench.ray.asked(datasets("07000000")) == 2
 
 
-def test_the_final_poll_reuses_what_is_remembered_only_for_its_own_session(bench: Bench) -> None:
+def test_the_final_poll_uses_the_memory_of_its_own_session_only(bench: Bench) -> None:
     bench.poll()
     bench.final(session="session_2026-11-16_08-00-00_000001_1")
-    assert bench.kept("session_2026-11-16_08-00-00_000001_1") == bench.kept()
+    assert bench.stored("session_2026-11-16_08-00-00_000001_1") == bench.stored()
 
 
 # Trouble -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_token_is_told_once_and_tried_again_at_every_poll(
+def test_a_refused_token_is_reported_once_and_tried_in_every_poll(
     ray: DashboardStandIn, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     ray.token, ray.refuses_with = "secret", status
@@ -633,7 +633,7 @@ class Down:
         self.store.put(key, data)
 
 
-def test_what_could_not_be_stored_is_stored_by_the_next_poll(
+def test_an_answer_that_could_not_be_stored_is_stored_by_the_next_poll(
     ray: DashboardStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(ray)
@@ -680,7 +680,7 @@ def cluster(real_ray: str) -> Iterator[RayCluster]:
 
 
 @pytest.mark.xdist_group("ray")
-def test_what_is_kept_of_a_real_ray_is_what_it_answers(cluster: RayCluster, ray: DashboardStandIn) -> None:
+def test_the_answers_of_a_real_ray_are_stored_unchanged(cluster: RayCluster, ray: DashboardStandIn) -> None:
     bench = Bench(ray)
     bench.poller = Poller(bench.destination, Dashboard(cluster.dashboard, lambda: None))
     tasks_before = len(cluster.list("tasks"))
@@ -705,12 +705,12 @@ def test_what_is_kept_of_a_real_ray_is_what_it_answers(cluster: RayCluster, ray:
     assert {"keeps-a-group"} <= {str(row) for row in _values(bench.body("/events"))}
     assert '"plain"' in json.dumps(bench.body(RUNTIME_ENVS))  # redacted when served, not here
 
-    assert not any("datasets" in name or "train" in name for name in bench.kept())
+    assert not any("datasets" in name or "train" in name for name in bench.stored())
     assert len(cluster.list("tasks")) == tasks_before
 
 
 @pytest.mark.xdist_group("ray")
-def test_the_agent_of_a_real_ray_tells_what_it_received_and_that_nobody_takes_it(cluster: RayCluster) -> None:
+def test_the_agent_of_a_real_ray_counts_received_and_unsent_events(cluster: RayCluster) -> None:
     (file,) = cluster.session.glob("metrics_export_port_*")
     found = scrape(int(file.read_text()), timeout=5)
     assert found is not None
@@ -722,16 +722,16 @@ def test_the_agent_of_a_real_ray_tells_what_it_received_and_that_nobody_takes_it
 
 
 @pytest.mark.xdist_group("ray")
-def test_a_real_ray_that_died_leaves_what_was_kept(cluster: RayCluster, ray: DashboardStandIn) -> None:
+def test_the_answers_of_a_real_ray_that_died_remain(cluster: RayCluster, ray: DashboardStandIn) -> None:
     bench = Bench(ray)
     bench.poller = Poller(bench.destination, Dashboard(cluster.dashboard, lambda: None))
     bench.poll()
-    before = bench.kept()
+    before = bench.stored()
     cluster.kill("gcs_server")
     report = bench.final()
     assert report.failed > 0
     groups = endpoint_name(PLACEMENT_GROUPS)
-    assert (bench.kept()[groups], bench.kept().keys()) == (before[groups], before.keys())
+    assert (bench.stored()[groups], bench.stored().keys()) == (before[groups], before.keys())
 
 
 def _values(value: Any) -> Iterator[Any]:
