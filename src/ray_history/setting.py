@@ -38,7 +38,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class SettingField:
     """A setting with the name and the default of its field."""
 
     name: str
@@ -70,10 +70,10 @@ def setting(default: Any, help: str, **details: Any) -> Any:  # noqa: A002
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def declared(section: type) -> Iterator[Declared]:
+def settings_of(section: type) -> Iterator[SettingField]:
     """The settings of a dataclass, without those that it inherits."""
     own = inspect.get_annotations(section)
     for field in dataclasses.fields(section):
         if field.name in own and _KEY in field.metadata:
             is_plain = field.default is not dataclasses.MISSING
-            yield Declared(field.name, field.default if is_plain else field.default_factory, field.metadata[_KEY])
+            yield SettingField(field.name, field.default if is_plain else field.default_factory, field.metadata[_KEY])

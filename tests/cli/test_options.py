@@ -14,7 +14,7 @@ from ray_history.cli.kuberay import with_two_dashes
 from ray_history.cli.serve import command as serve
 from ray_history.log_setup import LogSettings
 from ray_history.server.settings import ServerSettings
-from ray_history.setting import declared
+from ray_history.setting import settings_of
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def parse(command: click.Command, *arguments: str) -> dict[str, object]:
 
 
 def test_defaults_of_serve_are_those_of_its_settings() -> None:
-    log = {entry.name for entry in declared(LogSettings)}
+    log = {entry.name for entry in settings_of(LogSettings)}
     expected = {name: value for name, value in asdict(ServerSettings()).items() if name not in log}
     options = parse(serve)
     assert {name: options[name] for name in expected} == expected

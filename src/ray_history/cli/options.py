@@ -11,7 +11,7 @@ import click
 
 from ray_history.archive.settings import StorageOptions
 from ray_history.index.settings import IndexSettings, make_indexer
-from ray_history.setting import Declared, declared
+from ray_history.setting import SettingField, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Section = TypeVar("Section")
@@ -34,7 +34,7 @@ class SettingOption(click.Option):
             self.opts, self.envvar = accepted, variables
 
 
-def option(entry: Declared) -> Callable[[Any], Any]:
+def option(entry: SettingField) -> Callable[[Any], Any]:
     """The option for one declared setting."""
     setting, default = entry.setting, entry.default
     if isinstance(default, float) and default.is_integer():
@@ -63,7 +63,7 @@ def option(entry: Declared) -> Callable[[Any], Any]:
     )
 
 
-def _type(entry: Declared) -> click.ParamType[Any] | None:
+def _type(entry: SettingField) -> click.ParamType[Any] | None:
     setting = entry.setting
     if setting.choices:
         return click.Choice(setting.choices)
@@ -82,7 +82,7 @@ def with_settings(*sections: type, only: Iterable[str] = ()) -> Callable[[Comman
 
     def decorate(command: Command) -> Command:
         decorated: Any = command
-        entries = [entry for section in sections for entry in declared(section)]
+        entries = [entry for section in sections for entry in settings_of(section)]
         for entry in reversed(entries):
             if not chosen or entry.name in chosen:
                 decorated = option(entry)(decorated)
@@ -116,4 +116,4 @@ def with_indexer(command: Command) -> Command:
 
 def _take(section: type[Section], options: dict[str, Any]) -> Section:
     """Settings made from their options, which are removed from `options`."""
-    return section(**{entry.name: options.pop(entry.name) for entry in declared(section)})
+    return section(**{entry.name: options.pop(entry.name) for entry in settings_of(section)})
