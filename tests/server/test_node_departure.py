@@ -12,7 +12,7 @@ from tests.server.serving import Served, served
 from tests.server.ui.markup import parsed
 from tests.server.ui.written_sessions import SESSION, ran, write_session
 
-_S = f"/s/default/told/{SESSION}"
+_S = f"/s/default/written/{SESSION}"
 
 
 def planned_by_digest(server: Served) -> bool:

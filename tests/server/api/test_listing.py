@@ -312,7 +312,7 @@ def test_so_it_can_in_the_dashboard_s_own_lists(server: Served, tmp_path: Path) 
     store = write_session(tmp_path, [job("01000000"), job("02000000", **internal)])
     with served(store, tmp_path / "cache") as other:
         for wish, found in (("", {"01000000", "02000000"}), ("?exclude_internal=1", {"01000000"})):
-            listed = other.get(f"/s/default/told/{SESSION}/api/jobs/{wish}").json
+            listed = other.get(f"/s/default/written/{SESSION}/api/jobs/{wish}").json
             assert {each["job_id"] for each in listed} == found
 
 

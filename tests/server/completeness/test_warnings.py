@@ -167,12 +167,12 @@ def test_types_of_events_that_nobody_knows_are_counted_apart(tmp_path: Path) -> 
     strange = [{"eventId": str(n), "eventType": "QUANTUM_EVENT", "timestamp": "2026-11-15T20:00:00Z"} for n in range(3)]
     store = write_session(tmp_path, [*ran(1, "f", 1, 2), *strange])
     with served(store, tmp_path / "cache") as server:
-        address = f"/s/default/told/{SESSION}"
+        address = f"/s/default/written/{SESSION}"
         events = server.get(f"{address}/_completeness").json["events"]
         assert events["unknown_types"] == {"QUANTUM_EVENT": 3}
         assert events["by_type"]["QUANTUM_EVENT"] == 3
         page = server.get(f"{address}/_session").body.decode()
-        assert "3 events are of types that this version does not know" in page
+        assert "Not shown: 3 events of types that this version does not support" in page
         assert "QUANTUM_EVENT" in page
 
 

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 from .secretive import SECRET, documents, told
 
-S = f"/s/default/told/{SESSION}"
+S = f"/s/default/written/{SESSION}"
 KNOWN = {"node_id": NODE, "actor_id": ACTOR, "job_id": JOB, "job_or_submission_id": JOB, "media_type": "file"}
 LOG = "events/event_GCS.log"
 ONE = f"filter_keys=task_id&filter_predicates=%3D&filter_values={task_id(1)}"

@@ -93,7 +93,7 @@ def test_a_session_that_is_being_opened(axe: Axe, page: Page, tmp_path: Path) ->
     slow = Slow(write_session(tmp_path, ran(1, "fine", 0, 5)))
     with served(slow, tmp_path / "cache") as server:  # type: ignore[arg-type]
         try:
-            page.open(f"{server.url}/s/default/told/{SESSION}/")
+            page.open(f"{server.url}/s/default/written/{SESSION}/")
             page.wait("document.querySelector('.stage.now')")
             assert axe.grave_findings(page) == []
         finally:

@@ -123,4 +123,4 @@ def test_a_polled_snapshot_is_found_at_any_moment(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5), endpoints={"restful__api__custom__thing?x=1": {"fine": 1}})
     with served(store, tmp_path / "cache") as server:
         for query in ("?x=1", f"?x=1&at={MIDDLE}", f"?at={MIDDLE}&x=1"):
-            assert server.get(f"/s/default/told/{SESSION}/api/custom/thing{query}").json == {"fine": 1}
+            assert server.get(f"/s/default/written/{SESSION}/api/custom/thing{query}").json == {"fine": 1}

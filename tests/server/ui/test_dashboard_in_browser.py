@@ -306,7 +306,7 @@ def test_the_logs_of_a_node_that_died_before_the_end_can_be_found(chromium: Chro
     lives += [node_life("ALIVE", 0, OTHER_NODE), node_life("DEAD", 3, OTHER_NODE)]
     logs = {(NODE, "raylet.out"): b"alive\n", (OTHER_NODE, "raylet.out"): b"these were its last words\n"}
     store = write_session(tmp_path, [*lives, *ran(1, "fine", 0, 5)], logs=logs)
-    session = f"/s/default/told/{SESSION}"
+    session = f"/s/default/written/{SESSION}"
     with served(store, tmp_path / "cache") as server, chromium.page() as page:
         walk = Walk(page, server, session)
         states = {node["raylet"]["nodeId"]: node["raylet"]["state"] for node in nodes_of(walk, "summary")}

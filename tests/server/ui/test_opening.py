@@ -21,7 +21,7 @@ from .markup import parsed
 from .written_sessions import SESSION, Slow, ran, write_session
 
 BROWSER = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
-S = f"/s/default/told/{SESSION}"
+S = f"/s/default/written/{SESSION}"
 
 
 @pytest.fixture
@@ -46,13 +46,13 @@ def test_a_browser_gets_a_progress_page_and_then_the_requested_one(server: Serve
     page = parsed(first.body)
     assert first.status == 200
     assert first.headers["cache-control"] == "no-store"
-    assert page.one("h1").text == "Opening told"
+    assert page.one("h1").text == "Opening written"
     assert "unsafe" not in first.headers["content-security-policy"]
     refresh = page.one("meta", where=lambda found: found.attributes.get("http-equiv") == "refresh")
     assert refresh.attributes["content"] == "2", "for browsers without scripts"
     slow.go_on.set()
     until_open(server)
-    assert "Opening told" not in server.get(f"{S}/{path}", BROWSER).body.decode()
+    assert "Opening written" not in server.get(f"{S}/{path}", BROWSER).body.decode()
 
 
 def test_the_page_shows_the_progress(server: Served) -> None:
@@ -112,7 +112,7 @@ def test_events_end_when_the_client_disconnects(server: Served) -> None:
 
 def test_a_failed_opening_is_reported_with_its_reason(server: Served, slow: Slow) -> None:
     slow.broken = True
-    assert parsed(server.get(f"{S}/", BROWSER).body).one("h1").text == "Opening told"
+    assert parsed(server.get(f"{S}/", BROWSER).body).one("h1").text == "Opening written"
     slow.go_on.set()
     events = server.get(f"{S}/_status", {"Accept": "text/event-stream"}).body.decode()
     last = json.loads(events.strip().split("\n\n")[-1].removeprefix("data: "))

@@ -25,7 +25,7 @@ LONG_AGO = 1_700_000_000
 def write_session(
     folder: Path,
     events: Iterable[Event],
-    cluster: str = "told",
+    cluster: str = "written",
     *,
     logs: Mapping[tuple[str, str], bytes] | None = None,
     endpoints: Mapping[str, object] | None = None,

@@ -43,7 +43,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def digest_of(folder: Path, events: list[Event], **more: Any) -> dict[str, Any]:
     store = write_session(folder, events, **more)
     with served(store, folder / "cache") as server:
-        diagnosis: dict[str, Any] = server.get(f"/s/default/told/{SESSION}/_digest").json
+        diagnosis: dict[str, Any] = server.get(f"/s/default/written/{SESSION}/_digest").json
     return diagnosis
 
 

@@ -118,7 +118,7 @@ def everything(archive: zipfile.ZipFile, folder: Path) -> str:
 
 def test_secrets_are_redacted_and_the_readme_lists_what_is_left_out(tmp_path: Path) -> None:
     with served(secretive(tmp_path), tmp_path / "cache") as server:
-        archive = unzipped(server, f"/s/default/told/{SESSION}/_download")
+        archive = unzipped(server, f"/s/default/written/{SESSION}/_download")
     names = archive.namelist()
     assert not [name for name in names if name.startswith(("events/", "endpoints/"))]
     assert not {"tables/rare_events.parquet", "tables/documents.parquet"} & set(names)
@@ -131,7 +131,7 @@ def test_secrets_are_redacted_and_the_readme_lists_what_is_left_out(tmp_path: Pa
 
 def test_without_redaction_events_and_snapshots_are_included(tmp_path: Path) -> None:
     with served(secretive(tmp_path), tmp_path / "cache", AppConfig(redact=False)) as server:
-        archive = unzipped(server, f"/s/default/told/{SESSION}/_download")
+        archive = unzipped(server, f"/s/default/written/{SESSION}/_download")
     names = archive.namelist()
     assert [name for name in names if name.startswith("events/")]
     assert msgspec.json.decode(archive.read("endpoints/restful__api__custom.json")) == {"api_key": SECRET}
@@ -159,11 +159,11 @@ def test_a_large_log_is_streamed(tmp_path: Path) -> None:
         out.truncate(LARGE)
     end_long_ago(tmp_path)
     with served(store, tmp_path / "cache") as server:
-        server.get(f"/s/default/told/{SESSION}/api/version")
+        server.get(f"/s/default/written/{SESSION}/api/version")
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         tracemalloc.start()
         try:
-            connection.request("GET", f"/s/default/told/{SESSION}/_download")
+            connection.request("GET", f"/s/default/written/{SESSION}/_download")
             response = connection.getresponse()
             with (tmp_path / "all.zip").open("wb") as out:
                 while piece := response.read(1 << 16):
@@ -204,7 +204,7 @@ def test_a_disconnecting_client_stops_the_work_and_frees_its_place(tmp_path: Pat
     store = Waiting(written)
     with served(store, tmp_path / "cache") as server:  # type: ignore[arg-type]
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        connection.request("GET", f"/s/default/told/{SESSION}/_download")
+        connection.request("GET", f"/s/default/written/{SESSION}/_download")
         connection.getresponse().read(1)
         assert store.requested.wait(60)
         assert download._running._value == download.MOST_AT_ONCE - 1  # type: ignore[attr-defined]
@@ -212,7 +212,7 @@ def test_a_disconnecting_client_stops_the_work_and_frees_its_place(tmp_path: Pat
         connection.close()
         store.go_on.set()
         until(lambda: download._running._value == download.MOST_AT_ONCE)  # type: ignore[attr-defined]
-        assert server.get(f"/s/default/told/{SESSION}/_download").status == 200
+        assert server.get(f"/s/default/written/{SESSION}/_download").status == 200
 
 
 def test_too_many_downloads_are_refused_with_a_reason(server: Served) -> None:

@@ -59,7 +59,7 @@ LOST = group("NODE_DIED", "score", 1, first=60, node="gpu-3")
         ),
         (
             Findings(5, [RAISED], [], [job("FAILED", 9, "02", "other", "exit code 1"), job("FAILED", 20)]),
-            "2 jobs failed; the first, other failed at 20:00:09",
+            "2 jobs failed; the first, other, failed at 20:00:09",
             "exit code 1",
         ),
         (

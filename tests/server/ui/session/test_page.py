@@ -40,7 +40,7 @@ def page(server: Served) -> Element:
     return parsed(answer.body)
 
 
-def looked_at(server: Served, path: str, session: str = f"/s/default/told/{SESSION}") -> Answer:
+def looked_at(server: Served, path: str, session: str = f"/s/default/written/{SESSION}") -> Answer:
     """The answer to a browser once the session is open."""
     assert server.get(f"{session}/api/version").status == 200
     return server.get(f"{session}/{path}", BROWSER)
@@ -132,8 +132,8 @@ def test_the_timeline_counts_the_same_failures_as_the_diagnosis(page: Element) -
 def test_links_contain_the_base_path(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5))
     with served(store, tmp_path / "cache", AppConfig(base_path="/ray/history")) as server:
-        body = looked_at(server, "_session", "/ray/history/s/default/told/latest").body
-        answer = looked_at(server, "", "/ray/history/s/default/told/latest")
+        body = looked_at(server, "_session", "/ray/history/s/default/written/latest").body
+        answer = looked_at(server, "", "/ray/history/s/default/written/latest")
     links = [link.attributes["href"] for link in parsed(body).all("a")]
     assert all(link.startswith(("/ray/history/", "#", "http://127.0.0.1")) for link in links)
     assert b'src="/ray/history/_pages/hbar.' in answer.body

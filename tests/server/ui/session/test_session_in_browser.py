@@ -144,8 +144,8 @@ def test_no_text_of_a_long_job_is_cut_off(chromium: Chromium, tmp_path: Path, wi
     }
     store = write_session(tmp_path, ran(1, "fine", 0, 5), endpoints={"restful__api__jobs__": [said]})
     with served(store, tmp_path / "cache") as server, chromium.page(width) as page:
-        server.get(f"/s/default/told/{SESSION}/api/version")
-        page.open(f"{server.url}/s/default/told/{SESSION}/_session")
+        server.get(f"/s/default/written/{SESSION}/api/version")
+        page.open(f"{server.url}/s/default/written/{SESSION}/_session")
         assert "raysubmit_" in page.value("document.querySelector('.jobs').innerText")
         assert page.value(CUT) == []
         assert page.value("document.documentElement.scrollWidth") <= width
@@ -164,8 +164,8 @@ def slow_server(slow: Slow, tmp_path: Path) -> Iterator[Served]:
 
 
 def test_the_dashboard_opens_when_the_session_is_ready(slow: Slow, slow_server: Served, page: Page) -> None:
-    page.open(f"{slow_server.url}/s/default/told/{SESSION}/?at=2026-11-15T20:00:02Z#/jobs")
-    assert page.value("document.querySelector('h1').textContent") == "Opening told"
+    page.open(f"{slow_server.url}/s/default/written/{SESSION}/?at=2026-11-15T20:00:02Z#/jobs")
+    assert page.value("document.querySelector('h1').textContent") == "Opening written"
     page.wait("document.querySelector('.stage.now').dataset.stage === 'reading events'")
     assert page.value("document.querySelector('[data-failure]').checkVisibility()") is False
     slow.go_on.set()
@@ -175,7 +175,7 @@ def test_the_dashboard_opens_when_the_session_is_ready(slow: Slow, slow_server: 
 
 def test_a_failed_opening_shows_the_reason(chromium: Chromium, slow: Slow, slow_server: Served) -> None:
     with chromium.page() as page:
-        page.open(f"{slow_server.url}/s/default/told/{SESSION}/")
+        page.open(f"{slow_server.url}/s/default/written/{SESSION}/")
         page.wait("document.querySelector('.stage.now')")
         slow.broken = True
         slow.go_on.set()

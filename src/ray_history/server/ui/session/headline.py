@@ -99,9 +99,10 @@ class Findings:
     def _about_jobs(self, failed: Sequence[Job]) -> Headline:
         """The job that failed first, and the largest cause of failures in it before."""
         job, end = failed[0], _job_end_ns(failed[0])
-        title = f"{job.name} failed at {_clock(end)}"
+        title = f"{job.name} failed"
         if len(failed) > 1:
-            title = f"{len(failed)} jobs failed; the first, {title}"
+            title = f"{len(failed)} jobs failed; the first, {job.name}, failed"
+        title += f" at {_clock(end)}"
         before = causes([group for group in self.groups if job.job_id in group.jobs and group.first_ns <= end])
         if not before:
             return Headline(title, job.reason or "")
