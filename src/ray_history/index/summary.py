@@ -83,7 +83,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Job]
     failures: list[Failure]
     accounts: Accounts
-    dead_nodes: int
     problem_count: int
     problem: str
 

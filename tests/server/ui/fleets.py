@@ -114,7 +114,6 @@ def summary_of(one: Made, now: float, *, entrypoint: str = "", error: str = "") 
         jobs=[job],
         failures=failures,
         accounts=Accounts(2, 0 if graceful else 2, graceful, 0),
-        dead_nodes=0,
         problem_count=0,
         problem="",
     )

@@ -74,9 +74,10 @@ select
         as nodes_without_files,
     (select sum(try_cast(resources_total->>'CPU' as double)) from nodes) as cpus,
     (select sum(try_cast(resources_total->>'GPU' as double)) from nodes) as gpus,
-    (select count(*) from actors) as actors,
-    (select count(*) from jobs) as jobs,
-    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK') as tasks,
-    (select count(*) from observed_tasks where is_listed and type <> 'DRIVER_TASK' and state = 'FAILED') as failed_tasks,
+    (select count(*) from actors where not is_internal) as actors,
+    (select count(*) from jobs where not is_internal) as jobs,
+    (select count(*) from observed_tasks where is_listed and is_user_task(type, is_internal)) as tasks,
+    (select count(*) from observed_tasks where is_listed and is_user_task(type, is_internal) and state = 'FAILED')
+        as failed_tasks,
     (select count(*) from observed_tasks where has_most_spans) as tasks_with_most_spans
 from answer, log_head, ledger, lifetime

@@ -122,6 +122,10 @@ create or replace macro task_state(
         else 'NIL'
     end;
 
+-- Whether an attempt counts as a task of the session: not a driver, and not Ray's own. Every number of tasks that people
+-- see is made with this; the state API counts as Ray does, with `exclude_internal` as here.
+create or replace macro is_user_task(type, is_internal) as type <> 'DRIVER_TASK' and not is_internal;
+
 -- A runtime environment (text) without the values of its variables. Text that is not JSON is replaced as a whole.
 create or replace macro redacted(env) as
     case

@@ -65,6 +65,14 @@ class LifeSigns:
         return last_event_ns or round(max(self.alive_until or self.newest_object, started) * 1e9)
 
 
+def start_ns(started: float, first_event_ns: int | None) -> int:
+    """When a session started, in nanoseconds: at its first event, or without an index at the time in its name.
+
+    The name has the local time of the head, which may not be UTC.
+    """
+    return first_event_ns or round(started * 1e9)
+
+
 def is_shut_down(ledgers: Collection[Ledger]) -> bool:
     """Whether the collector of the head shut down in order: of several heads the one that started last.
 

@@ -34,7 +34,7 @@ from ray_history.history.read.views import View
 from ray_history.index.cache import Opened
 from ray_history.index.indexer import Indexer, Progress, Stop
 from ray_history.server.http.responses import ApiError
-from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State
+from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State, start_ns
 from ray_history.server.sessions.standby import Standby
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,10 @@ class OpenSession:
     @property
     def facts(self) -> dict[str, Any]:
         return self.opened.manifest.facts
+
+    @property
+    def started_ns(self) -> int:
+        return start_ns(self.session.started, self.facts.get("start_ns"))
 
     @property
     def is_doubtful(self) -> bool:

@@ -354,7 +354,7 @@ def test_a_session_appears_at_once_and_is_complete_when_indexed(real: tuple[Serv
         return None if "not indexed yet" in cell(row, "c-full") else row
 
     row = until(indexed) or row
-    tasks = server.get(f"{link}api/v0/tasks?limit=1&raw=1&exclude_driver=1").json["data"]["result"]["total"]
+    tasks = server.get(f"{link}api/v0/tasks?limit=1&raw=1&exclude_internal=1").json["data"]["result"]["total"]
     counts = row.one("span", "counts").attributes["title"]
     assert sum(int(part.split()[0]) for part in counts.split(", ")) == tasks
     assert cell(row, "c-size") == "2 nodes 6 CPU"

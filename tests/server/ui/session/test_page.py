@@ -126,7 +126,7 @@ def test_the_timeline_counts_the_same_failures_as_the_diagnosis(page: Element) -
         [int(word.replace(",", "")) for word in title.split(": ")[1].split() if word[0].isdigit()] for title in titles
     ]
     assert sum(failed for failed, _, _ in counts) == 20
-    assert sum(finished for _, finished, _ in counts) == 325
+    assert sum(finished for _, finished, _ in counts) == 232, "without the 93 attempts of Ray itself"
 
 
 def test_links_contain_the_base_path(tmp_path: Path) -> None:

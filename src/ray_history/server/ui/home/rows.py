@@ -14,7 +14,7 @@ from ray_history.server.completeness.assessment import Assessment, Reason, asses
 from ray_history.server.completeness.evidence import Evidence
 from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.liveness import State
+from ray_history.server.sessions.liveness import State, start_ns
 from ray_history.server.sessions.overview import SessionOverview
 
 _STATUS_ORDER = {"RUNNING": 0, "PENDING": 1, "FAILED": 2}
@@ -28,6 +28,7 @@ class Row:
     state: State
     last_seen: float | None
     """The last sign of life, Unix seconds; None if unknown."""
+    first_event_ns: int | None = None
     is_indexed: bool = False
     ray: str = ""
     nodes: int | None = None
@@ -64,7 +65,7 @@ class Row:
     def indexed(cls, session: Session, summary: Summary, overview: SessionOverview, state: State) -> Row:
         """A session with its summary, whose texts are already redacted."""
         facts, tasks, jobs = summary.facts, summary.tasks, summary.jobs
-        last_ns = facts.get("last_ns")
+        first_ns, last_ns = facts.get("start_ns"), facts.get("last_ns")
         last_seen = last_ns / 1e9 if isinstance(last_ns, int | float) else max(summary.newest_file, session.started)
         first = min(jobs, key=_job_order, default=None)
         failed_jobs = summary.jobs_by_status.get("FAILED", 0)
@@ -73,6 +74,7 @@ class Row:
             session,
             state,
             last_seen or None,
+            first_event_ns=first_ns if isinstance(first_ns, int) else None,
             is_indexed=True,
             ray=str(facts.get("ray_version") or ""),
             nodes=int(facts.get("nodes") or 0),
@@ -109,7 +111,7 @@ class Row:
 
     @property
     def started(self) -> int:
-        return self.session.started
+        return start_ns(self.session.started, self.first_event_ns) // 10**9
 
     @property
     def identity(self) -> str:

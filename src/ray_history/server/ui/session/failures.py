@@ -28,7 +28,7 @@ _FAILURE_GROUPS = """
                 split(regexp_extract_all(error_message, {raised}, 1)[-1], '.')[-1] as raised,
                 contains(error_message, {not_computed}) as of_input
             from {tasks}
-            where state = 'FAILED' and type <> 'DRIVER_TASK' and not is_internal
+            where state = 'FAILED' and is_user_task(type, is_internal)
         ),
         recovered as (select distinct task_id from {tasks} where state = 'FINISHED' and attempt_number > 0)
         select
@@ -62,7 +62,7 @@ _COUNTS = """
             count(distinct case when state = 'FAILED' then task_id end),
             count(*) filter (state not in ('FINISHED', 'FAILED'))
         from {tasks}
-        where state <> 'FINISHED' and type <> 'DRIVER_TASK' and not is_internal
+        where state <> 'FINISHED' and is_user_task(type, is_internal)
         """
 
 

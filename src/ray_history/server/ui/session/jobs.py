@@ -61,7 +61,7 @@ def jobs_of(request: SessionRequest) -> list[Job]:
             f"""select job_id, count(*) filter (state = 'FINISHED'), count(*) filter (state = 'FAILED'),
                 count(*) filter (state not in ('FINISHED', 'FAILED'))
             from {request.tables.source("tasks", view)}
-            where type <> 'DRIVER_TASK' and not is_internal group by job_id"""
+            where is_user_task(type, is_internal) group by job_id"""
         )
     }
     rows = request.tables.rows(

@@ -70,7 +70,7 @@ def session_page(frontends: Frontends) -> Handler:
             link=lambda rest: of_site.session(session, rest),
             address=_address(request, of_site.session(session)),
             facts=facts,
-            started_ns=facts.get("start_ns") or session.started * 10**9,
+            started_ns=request.open.started_ns,
             state=state_label(request),
             jobs=jobs[:_SHOWN_JOBS],
             jobs_total=len(jobs),

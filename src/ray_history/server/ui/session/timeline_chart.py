@@ -82,9 +82,9 @@ class TimelineChart:
 @cached_per_session
 def timeline_chart(request: SessionRequest) -> TimelineChart | None:
     """The chart of a session; None if no event of it has a time."""
-    facts = request.open.facts
-    start, end = facts.get("start_ns"), request.open.ended_ns or facts.get("last_ns")
-    if not start or not end:
+    facts, start = request.open.facts, request.open.started_ns
+    end = request.open.ended_ns or facts.get("last_ns")
+    if not facts.get("start_ns") or not end:
         return None
     end = max(end, start + _SECOND)
     step = step_for(end - start)
@@ -127,7 +127,7 @@ def _count_tasks(request: SessionRequest, start: int, step: int) -> list[StepCou
             coalesce(state = 'FAILED', false),
             count(*)
         from {request.tables.source("tasks", View(request.view.at))}
-        where type <> 'DRIVER_TASK'
+        where is_user_task(type, is_internal)
         group by all
         """
     )
