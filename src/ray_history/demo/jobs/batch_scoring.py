@@ -21,9 +21,9 @@ class Scorer:
 ray.init()
 context = ray.data.DataContext.get_current()
 context.enable_progress_bars = False
-context.scheduling_strategy = "DEFAULT"  # where workers are, rather than on every node by turns
+context.scheduling_strategy = "DEFAULT"  # on nodes that have workers, instead of on all nodes in turn
 values = ray.data.range(2000, override_num_blocks=6, concurrency=1)
 values = values.map_batches(lambda batch: {"value": batch["id"] * 31 + 7}, concurrency=1)
 scored = values.map_batches(Scorer, concurrency=1, num_cpus=0.2).aggregate(Count(), Mean("score"))
 print(f"scored {scored['count()']} rows, mean {scored['mean(score)']:.3f}")
-time.sleep(1.5)  # all have reported
+time.sleep(1.5)  # until all workers have reported

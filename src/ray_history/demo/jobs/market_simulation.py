@@ -1,4 +1,4 @@
-"""Long work that is under way when the cluster is taken down: what is lost then is what people come to look for."""
+"""Tasks that are running when the cluster dies, which users look for afterwards."""
 
 import random
 import time
@@ -10,7 +10,7 @@ TRADERS = 2
 
 @ray.remote(num_cpus=0.2)
 class Market:
-    """State that everybody shares."""
+    """Shared state."""
 
     def __init__(self) -> None:
         self.price = 100.0

@@ -1,4 +1,4 @@
-"""Nested tasks, some of which need a second try; ends well."""
+"""Nested tasks, some of which succeed on retry; the job succeeds."""
 
 import random
 import time
@@ -25,7 +25,7 @@ def clean(rows: list[int]) -> list[int]:
 
 @ray.remote(num_cpus=2, max_retries=3, retry_exceptions=[ConnectionError])
 def load(shard: int, rows: list[int], scratch: str) -> int:
-    """Writes to a warehouse that refuses every third first try."""
+    """Writes to a warehouse that refuses the first attempt of every third shard."""
     tried = Path(scratch) / f"shard-{shard}.tried"
     if shard % 3 == 0 and not tried.exists():
         tried.touch()
@@ -46,4 +46,4 @@ ray.init()
 scratch = str(Path(__file__).parent)
 total = sum(ray.get([pipeline.remote(region, scratch) for region in range(REGIONS)]))
 print(f"nightly load done: {total} rows from {SHARDS} shards")
-time.sleep(1.5)  # all have reported
+time.sleep(1.5)  # until all workers have reported

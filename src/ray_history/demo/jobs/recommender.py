@@ -1,4 +1,4 @@
-"""A Ray Serve application of two deployments; serves until its cluster is gone."""
+"""A Ray Serve application with two deployments that runs until the cluster dies."""
 
 import os
 import time

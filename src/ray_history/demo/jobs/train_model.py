@@ -1,4 +1,4 @@
-"""Actors in a placement group, one of which crashes and is restarted; then a step goes wrong and the job fails."""
+"""Actors in a placement group, one of which crashes and is restarted; then a task fails, and the job with it."""
 
 import math
 import os
@@ -29,7 +29,7 @@ class ParameterServer:
 
 @ray.remote(num_cpus=0.1, max_restarts=2, max_task_retries=2)
 class Trainer:
-    """Computes gradients; the one of rank 1 dies once, as if the machine had taken its memory."""
+    """Computes gradients; the actor of rank 1 dies once, as if it had been killed for its memory."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -75,5 +75,5 @@ for step in range(STEPS):
     losses.append(evaluate.remote(step, ray.get(server.push.remote(gradients))))
     ray.wait(losses[-1:])
 summary = report.remote(*losses)
-time.sleep(2)  # all have reported
+time.sleep(2)  # until all workers have reported
 print(ray.get(summary))
