@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the outside world, and stores opened on it as the product opens them."""
+"""Fixtures for all tests: external servers, and stores on them opened as the product opens them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.seaweedfs import SeaweedFS
 
 pytest_plugins = ["tests.support.fixtures"]
 
-# What a script runs in the background ignores Ctrl-C, and so would all that tests start: Ray cancels tasks by it.
+# A background job of a shell ignores SIGINT, and so would its children; but Ray cancels tasks with SIGINT.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Machines that land changes try the same examples every time; everybody else explores new ones.
+# CI tries the same examples every time; other runs explore new ones.
 settings.register_profile("ci", derandomize=True, print_blob=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 OpenStore = Callable[[str], Store]
-"""A store below the given root, configured by the variables a user would set."""
+"""Opens a store below a root, configured by the variables that a user would set."""
 
 
 def s3_variables(server: SeaweedFS) -> dict[str, str]:

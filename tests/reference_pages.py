@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def configuration() -> str:
-    """Every command, flag and variable."""
+    """The page of all commands, options and variables."""
     verbs = list(commands(ray_history, "ray-history"))
     lines = [
         "# Configuration reference",
@@ -44,7 +44,7 @@ def configuration() -> str:
 
 
 def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    """The commands below a group, with their full names."""
+    """The commands of a group, with their full names."""
     context = click.Context(group, info_name=name)
     for each in group.list_commands(context):
         command = group.get_command(context, each)
@@ -98,7 +98,7 @@ def _former_names(option: click.Option) -> Iterator[str]:
 
 
 def api() -> str:
-    """The routes of a session."""
+    """The page of all routes of a session."""
     lines = [
         "# API reference",
         "",

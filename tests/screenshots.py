@@ -1,4 +1,4 @@
-"""Writes the pictures of `docs/images/` from the product itself: `python -m tests.screenshots`.
+"""Takes the screenshots of `docs/images/` from the product itself: `python -m tests.screenshots`.
 
 A real S3 server holds a made-up fleet, the captured session of a real Ray and a large generated one; the real server
 shows them in a real browser.
@@ -39,7 +39,7 @@ KNOWN = "document.querySelector('[data-fleet]')?.dataset.again !== '1'"
 TEXT = "(document.querySelector('#root')?.innerText ?? '')"
 
 PROGRAMS = (
-    # name, namespace, owner, what it runs, how often one comes, how many of a hundred fail
+    # name, namespace, owner, job, how often one starts, failures in percent
     ("etl-hourly", "data", "rayjob", "python mapred.py --hour {n}", 9, 4),
     ("fraud-train", "ml-prod", "rayjob", "python train.py --epochs 40 --seed {n}", 4, 30),
     ("nightly-smoke", "ci", "rayjob", "pytest -q tests/gpu --shard {n}", 4, 20),
@@ -93,7 +93,7 @@ def _made(
 
 
 def fill(store: Store, folder: Path, now: float) -> None:
-    """The archive of the pictures."""
+    """Write the archive that the screenshots show."""
     for made in fleet(now):
         write_made(store, made, now, summarized=True)
     write_archive(store, Generation.C, REAL)
@@ -109,7 +109,7 @@ def fill(store: Store, folder: Path, now: float) -> None:
 
 
 def _end(store: Store, cluster: Cluster, session: str, node: str, role: str, events: int) -> None:
-    """The last account of a collector that ended in order; without one a session that was just written is live."""
+    """The ledger of a collector that shut down; without one, a session that was just written is live."""
     begun = _moment(session)
     counts = {"received": events, "stored": events, "dropped_by_ray": 0}
     ledger = {"role": role, "started": begun, "alive_until": begun + 164, "ended": "graceful", "events": counts}
@@ -121,39 +121,39 @@ def _moment(session: str) -> float:
 
 
 @contextmanager
-def shown(browser: Chromium, width: int = 1400, height: int = 900, scheme: str = "light") -> Iterator[Page]:
+def page_of(browser: Chromium, width: int = 1400, height: int = 900, scheme: str = "light") -> Iterator[Page]:
     with browser.page(width, height) as page:
         page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         yield page
 
 
 def take(browser: Chromium, server: Served) -> None:
-    """All pictures."""
-    assert server.get(f"{REAL_PATH}/api/version").status == 200  # opened, so that the list knows its jobs
+    """Take all screenshots."""
+    assert server.get(f"{REAL_PATH}/api/version").status == 200  # opened, so that the list shows its jobs
     for name, width, height, scheme in (
         ("home", 1400, 900, "light"),
         ("home-dark", 1400, 900, "dark"),
         ("home-phone", 390, 844, "light"),
     ):
-        with shown(browser, width, height, scheme) as page:
+        with page_of(browser, width, height, scheme) as page:
             page.open(f"{server.url}/")
             page.wait(KNOWN)
             page.picture(IMAGES / f"{name}.png")
-    with shown(browser) as page:
+    with page_of(browser) as page:
         page.open(f"{server.url}/s/{LARGE.namespace}/{LARGE.name}/{LARGE_SESSION}/")
         page.wait("parseInt(document.querySelector('[data-percent]')?.textContent) >= 30")
         page.picture(IMAGES / "opening.png")
-    with shown(browser) as page:
+    with page_of(browser) as page:
         page.open(f"{server.url}{REAL_PATH}/_session")
         page.picture(IMAGES / "session.png")
-    with shown(browser) as page:
+    with page_of(browser) as page:
         page.open(f"{server.url}{REAL_PATH}/#/jobs/04000000")
         page.wait(f"{TEXT}.includes('Failed: ') && {TEXT}.includes('driver start')")
         page.click("[data-testid=progress-bar-segment]")
         page.wait(f"{TEXT}.includes('raiser')")
         page.value("scrollTo(0, 0)")
         page.picture(IMAGES / "dashboard.png")
-    with shown(browser) as page:
+    with page_of(browser) as page:
         node = next(node for node in captured().events if (node, "gcs_server.out") not in captured().logs)
         page.open(f"{server.url}{REAL_PATH}/#/logs/viewer?nodeId={node}&fileName=raylet.out")
         page.wait(f"{TEXT}.includes('main.cc')")

@@ -1,4 +1,4 @@
-"""The generated sessions that measurements run on are like captured ones, and hold what they say."""
+"""Generated sessions, on which measurements run, resemble captured ones and contain what they announce."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATES = (
     "FAILED",
 )
 MAPS = ("labels", "resources", "requiredResources", "metadata", "refIds", "labelSelector")
-"""Fields whose keys are the user's own."""
+"""Fields whose keys are chosen by users."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def lines(files: list[Path]) -> list[bytes]:
 
 
 def paths(value: Any, path: str = "") -> Iterator[str]:
-    """Where each plain value stands, and of which type it is."""
+    """The path and the type of each plain value."""
     if isinstance(value, dict) and not path.endswith(MAPS):
         for name, inner in value.items():
             yield from paths(inner, f"{path}.{name}")

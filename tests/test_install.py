@@ -111,7 +111,7 @@ def wheel(folder: Path, name: str, version: str, tag: str, content: dict[str, by
         content[f"{metadata}/RECORD"] = "".join(f"{path},,\n" for path in [*content, f"{metadata}/RECORD"]).encode()
         for path, data in content.items():
             entry = zipfile.ZipInfo(path)
-            entry.external_attr = 0o100755 << 16  # programs can be run
+            entry.external_attr = 0o100755 << 16  # make the programs executable
             archive.writestr(entry, data)
     return f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
@@ -125,7 +125,7 @@ def wheel_of_uv(folder: Path) -> str:
 
 
 def project(folder: Path) -> Path:
-    """A project that builds itself without an index."""
+    """A project that is built without a package index."""
     wheel(folder, "ours", "1.0", "py3-none-any", {"ours.py": b""})
     (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path = ["."]\n'
@@ -159,7 +159,9 @@ def test_installation_from_an_index_that_is_configured_for_pip(
     working: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if working == "pip":
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{free_port()}/simple")  # nothing listens there
+        monkeypatch.setenv(
+            "UV_DEFAULT_INDEX", f"http://127.0.0.1:{free_port()}/simple"
+        )  # a port on which nothing listens
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     lock = tmp_path / "some.lock"

@@ -1,4 +1,4 @@
-"""A collector as a process of its own, and a stand-in for the Ray agent that posts events to it."""
+"""A collector in its own process, and a stand-in for the Ray agent that posts events to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODE64 = "OuG+50xYa19aEjQYEeHpEj0CKvY965tCrJeFTA=="
 
 
 class CollectorProcess:
-    """`ray-history collect` with its own port and volume; may be killed and started again."""
+    """`ray-history collect` with its own port and volume, which can be killed and restarted."""
 
     def __init__(self, folder: Path, storage: str, *flags: str, env: dict[str, str] | None = None) -> None:
         self.port = free_port()
@@ -92,7 +92,7 @@ def event(identity: str, session: str = SESSION, job: str = "AQAAAA==") -> dict[
 
 
 class AgentStandIn(threading.Thread):
-    """Posts batches one at a time, each again until it is acknowledged, as Ray's aggregator agent does."""
+    """Posts one batch at a time and retries it until it is acknowledged, as Ray's aggregator agent does."""
 
     def __init__(self, port: int, *, seed: int = 0, pause: float = 0.002, largest: int = 40) -> None:
         super().__init__(daemon=True)

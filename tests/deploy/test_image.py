@@ -26,7 +26,7 @@ from tests.deploy.command_lines import environment
 from tests.deploy.documents import MANIFESTS, ROOT, containers, documents
 from tests.deploy.test_dockerfile import DOCKERFILE
 from tests.support.captured import captured, write_archive
-from tests.support.fixtures import not_here
+from tests.support.fixtures import skip_or_fail
 from tests.support.image import Image, Stage, read_dockerfile
 from tests.support.processes import PartUnavailable, Process, free_port, free_ports
 from tests.support.ray_cluster import RayCluster
@@ -45,7 +45,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     try:
         made.build()
     except PartUnavailable as reason:
-        not_here("a stand-in for a container engine", reason)
+        skip_or_fail("a stand-in for a container engine", reason)
     yield made
     shutil.rmtree(folder)  # some 200 MB
 

@@ -11,7 +11,7 @@ from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import open_store
 from tests.deploy.documents import CHART, containers
 from tests.deploy.test_chart import one, render, values_of
-from tests.support.fixtures import not_here
+from tests.support.fixtures import skip_or_fail
 from tests.support.processes import PartUnavailable, Process, free_ports
 from tests.support.seaweedfs import weed_binary
 
@@ -52,7 +52,7 @@ def test_it_has_the_bucket_and_accepts_only_its_keys(tmp_path: Path) -> None:
     try:
         program = weed_binary()
     except PartUnavailable as reason:
-        not_here("SeaweedFS", reason)
+        skip_or_fail("SeaweedFS", reason)
     env = {"AWS_ACCESS_KEY_ID": keys["AWS_ACCESS_KEY_ID"], "AWS_SECRET_ACCESS_KEY": keys["AWS_SECRET_ACCESS_KEY"]}
     with Process([program, *arguments], log=tmp_path / "log", ready=ready, env=env, cwd=tmp_path, start_seconds=90):
         store.put("history/object", b"kept")

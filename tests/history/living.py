@@ -1,4 +1,4 @@
-"""What a real cluster's own state API tells, and waiting for it; for tests that compare it with the rebuilt history."""
+"""The state API of a real cluster, for tests that compare it with the rebuilt history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.ray_cluster import RayCluster
 WORKLOADS = Path(__file__).with_name("workloads")
 Row = dict[str, Any]
 Rows = dict[str, Row]
-"""By the key of each row."""
+"""Rows by their key."""
 
 KEYS = {
     "tasks": ("task_id", "attempt_number"),
@@ -55,7 +55,7 @@ def listings(cluster: RayCluster) -> dict[str, Rows]:
 
 
 def differences(live: Rows, rebuilt: Rows) -> Iterator[tuple[str, str, Row, Row]]:
-    """Key, field and both rows of all that is not the same."""
+    """The key, the field and both rows of every difference."""
     for key in sorted(live.keys() | rebuilt.keys()):
         if key not in rebuilt:
             yield key, "live", live[key], {}
@@ -73,7 +73,7 @@ def received(collector: CollectorProcess) -> int:
 
 
 def wait_for_last_events(collector: CollectorProcess) -> None:
-    """Until nothing more comes from the node: what is still in Ray's buffers when it dies is lost, but was shown."""
+    """Wait until no more events come from the node: events in Ray's buffers are shown live, and lost when it dies."""
     now, before = -1, -2
     deadline = time.monotonic() + 20
     while now != before and time.monotonic() < deadline:

@@ -25,7 +25,7 @@ from tests.support.processes import free_port
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server sent."""
+    """An answer of the server."""
 
     status: int
     headers: dict[str, str] = field(repr=False)
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Served:
-    """A server that runs."""
+    """A running server."""
 
     port: int
     sessions: Sessions
@@ -53,7 +53,7 @@ class Served:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
-        """One request; the path goes out as it is."""
+        """Send one request; the path is sent without encoding."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
@@ -72,7 +72,7 @@ class Served:
 def served(
     store: Store, cache: Path, choices: AppConfig | None = None, *, most_open: int = 8, recheck: float = 0.5
 ) -> Iterator[Served]:
-    """The application on a port of its own, until the block ends."""
+    """Run the application on its own port until the block ends."""
     indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
     sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
     port = free_port()

@@ -1,1 +1,1 @@
-"""The outside world of the tests: real storage servers where one can be had, named stand-ins where not."""
+"""The outside world of the tests: real servers where they can be installed, and named stand-ins where they cannot."""

@@ -14,14 +14,14 @@ from aiohttp import web
 
 
 class AiohttpStandIn(ABC):
-    """What these stand-ins have: one port, which stays the same if they run again, and an event loop to act in."""
+    """A stand-in with one port, which it keeps across restarts, and an event loop of its own."""
 
     port: int = 0
     tls: ssl.SSLContext | None = None
 
     @abstractmethod
     def application(self) -> web.Application:
-        """What answers; asked for in the event loop."""
+        """Create the application; called in the event loop."""
 
     @contextmanager
     def running(self) -> Iterator[Self]:
@@ -36,7 +36,7 @@ class AiohttpStandIn(ABC):
             thread.join()
 
     def _run(self, started: threading.Event) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # ends all that is left
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels the requests that still run
             runner.run(self._serve(started))
 
     async def _serve(self, started: threading.Event) -> None:

@@ -1,6 +1,7 @@
 """Checks of accessibility for the tests: axe-core, installed by npm, run inside the pages of the browser.
 
-Install it once with `python -m tests.support.axe install`; what is installed is what `axe_npm/package-lock.json` names.
+Installed once with `python -m tests.support.axe install`, in the versions of
+`axe_npm/package-lock.json`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ _GRAVE = ("serious", "critical")
 
 
 class Axe:
-    """axe-core, ready to be put into pages."""
+    """axe-core as a script that is added to pages."""
 
     def __init__(self) -> None:
         self._script = program().read_text()
 
     def grave_findings(self, page: Page, inside: str = "html") -> list[str]:
-        """What is serious or critical in a part of the page: the rule, what it found, and why."""
+        """Serious and critical violations in a part of the page: the rule, the element and the reason."""
         page.value(self._script + "; 1")
-        found: list[dict[str, Any]] = page.value(f"axe.run({json.dumps(inside)}).then(told => told.violations)")
+        found: list[dict[str, Any]] = page.value(f"axe.run({json.dumps(inside)}).then(result => result.violations)")
         return [
             f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
             for rule in found

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def program() -> Path:
-    """Azurite's, installed if it is not yet."""
+    """The script of Azurite, which is installed if it is missing."""
     return install("azurite") / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
 class Azurite:
-    """One Azurite blob server on loopback; `persistent=True` keeps blobs on disk over a restart.
+    """One Azurite blob server on loopback; `persistent=True` keeps blobs on disk across a restart.
 
     Persistent blobs survive `stop()`; after `kill9()` the last seconds may be lost, because Azurite writes its
     index to disk only every five seconds. In memory (the default) every restart begins empty.
@@ -70,22 +70,22 @@ class Azurite:
 
     @property
     def connection_string(self) -> str:
-        """The text one would put in AZURE_STORAGE_CONNECTION_STRING."""
+        """A value for AZURE_STORAGE_CONNECTION_STRING."""
         return self.connection_string_at(self.endpoint)
 
     def connection_string_at(self, endpoint: str) -> str:
-        """Return the connection string with another blob endpoint, for a proxy in between."""
+        """The connection string for an endpoint that is a proxy of this server."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={self.account_name};"
             f"AccountKey={self.account_key};BlobEndpoint={endpoint};"
         )
 
     def start(self) -> None:
-        """Start the server, or start it again on the same port."""
+        """Start the server; after a stop it starts on the same port."""
         self.process.start()
 
     def stop(self) -> None:
-        """End the server in good order."""
+        """Stop the server gracefully."""
         self.process.stop()
 
     def kill9(self) -> None:
@@ -93,7 +93,7 @@ class Azurite:
         self.process.kill9()
 
     def create_container(self, name: str) -> None:
-        """Create a container; one that exists already is fine. (obstore cannot create containers.)"""
+        """Create a container unless it exists; obstore cannot."""
         date, version = formatdate(usegmt=True), "2021-08-06"
         # Shared Key: the verb, eleven empty standard headers, then the x-ms headers and the resource. With the
         # emulator's path-style address the account is in the resource twice.
@@ -126,7 +126,7 @@ class Azurite:
         retry_config: RetryConfig | None = None,
         **options: Any,
     ) -> AzureStore:
-        """Return an obstore client of one container; `endpoint` puts a proxy in between."""
+        """Return an obstore client of one container; `endpoint` may be a proxy of this server."""
         return AzureStore(
             container,
             account_name=self.account_name,

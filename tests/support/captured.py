@@ -38,16 +38,16 @@ _JOB_PAYLOADS = (
 
 @dataclass(frozen=True)
 class Capture:
-    """What one cluster sent and wrote in its life."""
+    """The events, logs and answers of one cluster's life."""
 
     session: str
     events: dict[str, list[bytes]]
-    """By the node that sent them, in arrival order."""
+    """By node, in the order of their arrival."""
     logs: dict[tuple[str, str], bytes]
     """By node and name."""
     polled: dict[str, bytes]
     truth: dict[str, Any]
-    """The live dashboard's own answers just before death, those in JSON, by the name of their file."""
+    """The last JSON answers of the live dashboard, by the name of their file."""
 
     @property
     def event_count(self) -> int:
@@ -56,7 +56,7 @@ class Capture:
 
 @cache
 def captured() -> Capture:
-    """The capture that the tests carry with them."""
+    """The capture in `tests/data`."""
     events: dict[str, list[bytes]] = {}
     logs: dict[tuple[str, str], bytes] = {}
     polled: dict[str, bytes] = {}
@@ -87,7 +87,7 @@ def _members() -> Iterator[tuple[str, bytes]]:
 
 
 def write_archive(store: Store, generation: Generation, cluster: Cluster, root: str = "") -> str:
-    """Store the capture as that generation's collector would have; returns the session's prefix."""
+    """Store the capture in the layout of a generation; return the prefix of the session."""
     capture = captured()
     flat = generation in (Generation.A, Generation.A_PRIME)
     place = layout.legacy_session_prefix if flat else layout.session_prefix
@@ -138,7 +138,7 @@ def _by_job(events: list[bytes]) -> dict[str | None, list[bytes]]:
 
 
 def write_every_generation(store: Store) -> dict[Generation, Cluster]:
-    """One bucket with all of them, as it looks after years of upgrades."""
+    """One bucket with every generation, as after years of upgrades."""
     clusters = {
         Generation.A: Cluster("default", "old"),
         Generation.A_PRIME: Cluster("default", "spring"),

@@ -2,8 +2,8 @@
 
 `python -m tests.support.chromium install` installs it where that is possible: as root, on Debian and its relatives.
 
-One `Chromium` is one browser process; `page()` opens a tab with a size of its own. A tab collects what the console said
-and which requests failed, so that a test can insist on silence.
+One `Chromium` is one browser process; `page()` opens a tab with a size of its own. A tab collects the messages
+of the console and failed requests, so that a test can assert that there are none.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _KEYS = {"Enter": "\r", "Escape": "", "Backspace": "", "Tab": ""}
 
 
 def program() -> str | None:
-    """The browser of this machine."""
+    """The path of the browser that is installed on this machine."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def install() -> None:
-    """Install it unless it is there; says how, where we cannot."""
+    """Install the browser, or print how to where that is not possible."""
     if program():
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -55,13 +55,15 @@ def install() -> None:
         return
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     apt = ["apt-get", "--quiet=2", "--option=Acquire::Retries=3"]
-    subprocess.run([*apt, "update"], env=quiet, stdout=subprocess.DEVNULL, check=False)  # older lists may do
+    subprocess.run(
+        [*apt, "update"], env=quiet, stdout=subprocess.DEVNULL, check=False
+    )  # older package lists may be enough
     wanted = ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]
     subprocess.run([*apt, *wanted], env=quiet, stdout=subprocess.DEVNULL, check=True)
 
 
 class Chromium(Process):
-    """The browser."""
+    """A browser process."""
 
     def __init__(self, folder: Path) -> None:
         found = program()
@@ -83,7 +85,7 @@ class Chromium(Process):
 
     @contextmanager
     def page(self, width: int = 1400, height: int = 1000) -> Iterator[Page]:
-        """A tab without cookies and memories of others; it is closed at the end of the block."""
+        """A tab with its own cookies and storage, closed at the end of the block."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json/version", timeout=60) as answer:
             address = json.load(answer)["webSocketDebuggerUrl"]
         with _connected(address) as whole:
@@ -105,17 +107,17 @@ def _connected(address: str) -> Iterator[Page]:
 
 
 class Navigated(Exception):
-    """The page went away while it was asked something."""
+    """The page navigated away while an expression was evaluated."""
 
 
 class Page:
-    """One tab."""
+    """A tab."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._number = 0
         self.complaints: list[str] = []
-        """What the console said, exceptions, and requests that failed or were refused."""
+        """Console warnings and errors, exceptions, and requests that failed or were refused."""
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
@@ -131,32 +133,32 @@ class Page:
             self._notice(message)
 
     def _notice(self, message: dict[str, Any]) -> None:
-        told = message.get("params", {})
+        params = message.get("params", {})
         match message.get("method"):
-            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
-                self.complaints.append(str(told["args"]))
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
+                self.complaints.append(str(params["args"]))
             case "Runtime.exceptionThrown":
-                self.complaints.append(str(told["exceptionDetails"]))
-            case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
-            case "Network.responseReceived" if told["response"]["status"] >= 400:
-                self.complaints.append(f"{told['response']['status']} {told['response']['url']}")
-            case "Network.loadingFailed" if not told.get("canceled"):
-                self.complaints.append(f"{told['type']}: {told['errorText']}")
+                self.complaints.append(str(params["exceptionDetails"]))
+            case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            case "Network.responseReceived" if params["response"]["status"] >= 400:
+                self.complaints.append(f"{params['response']['status']} {params['response']['url']}")
+            case "Network.loadingFailed" if not params.get("canceled"):
+                self.complaints.append(f"{params['type']}: {params['errorText']}")
 
     def open(self, url: str) -> None:
-        """Go there, and wait until all of it is loaded."""
+        """Navigate to the URL, and wait until it is loaded."""
         self.command("Page.navigate", url=url)
         self.wait(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url.split('#')[0])})")
 
     def value(self, expression: str) -> Any:
-        """What an expression comes to in the page."""
+        """Evaluate an expression in the page."""
         answer = self.command("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 60) -> None:
-        """Until a condition holds in the page."""
+        """Wait until an expression is true in the page."""
         deadline = time.monotonic() + seconds
         while not self._holds(condition):
             assert time.monotonic() < deadline, f"{condition} did not come true; {self.complaints}"
@@ -165,24 +167,24 @@ class Page:
     def _holds(self, condition: str) -> bool:
         try:
             return bool(self.value(f"!!({condition})"))
-        except Navigated:  # the next page may tell
+        except Navigated:  # the condition may hold on the next page
             return False
 
     def type(self, text: str) -> None:
-        """Key by key, to whatever has the focus."""
+        """Type text, key by key, into the focused element."""
         for letter in text:
             self.command("Input.dispatchKeyEvent", type="keyDown", text=letter, key=letter)
             self.command("Input.dispatchKeyEvent", type="keyUp", key=letter)
 
     def press(self, key: str) -> None:
-        """One key by its name, such as `Enter`."""
+        """Press one key by its name, such as `Enter`."""
         codes = {"Enter": 13, "Escape": 27, "Backspace": 8, "Tab": 9}
         for kind in ("keyDown", "keyUp"):
             text = {"text": _KEYS[key]} if kind == "keyDown" and _KEYS[key] else {}
             self.command("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **text)
 
     def click(self, selector: str) -> None:
-        """The middle of the first element that the selector finds."""
+        """Click the middle of the first element that matches the selector."""
         x, y = self.value(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center'});"
@@ -191,7 +193,7 @@ class Page:
         self.drag([(x, y)])
 
     def drag(self, places: list[tuple[float, float]]) -> None:
-        """Press at the first place, move through the others, let go at the last."""
+        """Press the mouse at the first position, move through the others, release it at the last."""
         for number, (x, y) in enumerate(places):
             if number == 0:
                 self._mouse("mousePressed", x, y)
@@ -203,7 +205,7 @@ class Page:
         self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def picture(self, file: Path) -> None:
-        """A screenshot of what is in view."""
+        """Save a screenshot of the viewport."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", format="png")["data"]))
 

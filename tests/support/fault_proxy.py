@@ -26,14 +26,14 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to requests; the subclasses say what. `method` and `path` narrow it, `times` ends it."""
+    """A fault of matching requests. `method` and `path` limit which match, `times` how many."""
 
     method: str = ""
     path: str = ""
     times: int | None = None
 
     def hits(self, request: Head) -> bool:
-        """Tell whether this fault is meant for this request."""
+        """Whether this fault applies to the request."""
         return self.method in ("", request.method) and self.path in request.target
 
 
@@ -42,23 +42,23 @@ class Refuse(Fault):
 
 
 class Hang(Fault):
-    """The request is taken and never answered."""
+    """The request is accepted and never answered."""
 
 
 class LoseAnswer(Fault):
-    """The server does the work, and the connection ends before the client hears of it."""
+    """The server handles the request, and the connection ends before the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(Fault):
-    """Bodies trickle, both ways."""
+    """Bodies are throttled in both directions."""
 
     bytes_per_second: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truncate(Fault):
-    """The response ends after so many bytes of its body; its head still promises all of them."""
+    """The response ends after `length` bytes of its body, while its head announces all of them."""
 
     body_bytes: int
 
@@ -92,7 +92,7 @@ class FaultProxy:
         self._times_left: int | None = None
         self._switches = 0
         self._stopped = False
-        # Guards all state, and wakes up what hangs when the fault is switched.
+        # Guards all state, and wakes hanging requests when the fault changes.
         self._changed = threading.Condition()
         self._open: set[Connection] = set()
         self._threads: list[threading.Thread] = []
@@ -100,31 +100,31 @@ class FaultProxy:
         self._accepting.start()
 
     def pass_through(self) -> None:
-        """Behave: forward everything. Requests that hung until now are reset."""
+        """Forward everything; requests that still hang are reset."""
         self._switch(None)
 
     def refuse(self) -> None:
-        """Reset every connection, as a server that is going down does."""
+        """Reset every connection, as a server does that is shutting down."""
         self._switch(Refuse())
 
     def hang(self, *, times: int | None = None, method: str = "", path: str = "") -> None:
-        """Take requests and never answer, until the fault is switched."""
+        """Accept requests and never answer, until another fault is set."""
         self._switch(Hang(times=times, method=method, path=path))
 
     def slow(self, bytes_per_second: float, *, method: str = "", path: str = "") -> None:
-        """Let bodies trickle at this rate, uploads and downloads."""
+        """Throttle uploads and downloads to this rate."""
         self._switch(Slow(bytes_per_second=bytes_per_second, method=method, path=path))
 
     def truncate(self, body_bytes: int, *, times: int | None = 1, method: str = "GET", path: str = "") -> None:
-        """Cut the next response to such a request after so many bytes of its body."""
+        """Cut the next matching responses after `length` bytes of their bodies."""
         self._switch(Truncate(body_bytes=body_bytes, times=times, method=method, path=path))
 
     def answer_5xx(self, times: int | None, *, status: int = 503, method: str = "", path: str = "") -> None:
-        """Answer the next requests with an error, then pass; `times=None` goes on until switched."""
+        """Answer the next requests with an error, then forward; with `times=None` until another fault is set."""
         self._switch(AnswerError(status=status, times=times, method=method, path=path))
 
     def lose_answer(self, times: int | None = 1, *, method: str = "", path: str = "") -> None:
-        """Let the server do the next requests, but reset the connection instead of answering."""
+        """Let the server handle the next requests, but reset their connections instead of answering."""
         self._switch(LoseAnswer(times=times, method=method, path=path))
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
-"""The outside world as pytest fixtures, for a conftest.py to import by name.
+"""Real servers, a real browser and stand-ins as pytest fixtures.
 
-A part that cannot be had skips its tests with the reason, except on CI (`CI=true`), where that is a failure.
+If a part is missing, its tests are skipped with the reason; on CI (`CI=true`) they fail.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ FaultProxyFactory = Callable[[str], FaultProxy]
 
 @pytest.fixture(scope="session")
 def real_ray() -> str:
-    """The version of the installed Ray; it marks every test that runs Ray as `real_ray`."""
+    """The version of the installed Ray. Every test that uses this fixture is marked `real_ray`."""
     try:
         return version("ray")
     except PackageNotFoundError as reason:
-        not_here("Ray", reason)
+        skip_or_fail("Ray", reason)
 
 
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
-    """A real S3 server, one for the whole run; use a bucket of your own."""
+    """A real S3 server, shared by all tests; each uses its own bucket."""
     try:
         server = SeaweedFS(tmp_path_factory.mktemp("seaweedfs"))
         server.start()
     except (PartUnavailable, ProcessFailed) as reason:
-        not_here("SeaweedFS", reason)
+        skip_or_fail("SeaweedFS", reason)
     try:
         yield server
     finally:
@@ -51,12 +51,12 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """A real Azure Blob server in memory, one for the whole run; use a container of your own."""
+    """A real Azure Blob server in memory, shared by all tests; each uses its own container."""
     try:
         server = Azurite(tmp_path_factory.mktemp("azurite"))
         server.start()
     except (PartUnavailable, ProcessFailed) as reason:
-        not_here("Azurite", reason)
+        skip_or_fail("Azurite", reason)
     try:
         yield server
     finally:
@@ -65,12 +65,12 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """A real browser, one for the whole run; each of its tabs knows nothing of the others."""
+    """A real browser, shared by all tests; its tabs share no state."""
     try:
         browser = Chromium(tmp_path_factory.mktemp("chromium"))
         browser.start()
     except (PartUnavailable, ProcessFailed) as reason:
-        not_here("Chromium", reason)
+        skip_or_fail("Chromium", reason)
     try:
         yield browser
     finally:
@@ -79,19 +79,19 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="session")
 def axe() -> Axe:
-    """Checks of accessibility."""
+    """Accessibility checks."""
     try:
         return Axe()
     except PartUnavailable as reason:
-        not_here("axe-core", reason)
+        skip_or_fail("axe-core", reason)
 
 
 @pytest.fixture(scope="session")
 def real_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of a real API server, one for the whole run; use a namespace of your own.
+    """The kubeconfig of a real API server, shared by all tests; each uses its own namespace.
 
     `RAY_HISTORY_TEST_KUBECONFIG` is a variable of its own so that tests never write into whatever cluster a
-    developer's KUBECONFIG happens to point at. Not in CI: building its program takes as long as all tests.
+    developer's KUBECONFIG happens to point at. CI runs without it: building the server takes as long as all tests.
     """
     if given := os.environ.get("RAY_HISTORY_TEST_KUBECONFIG"):
         yield Path(given)
@@ -99,7 +99,7 @@ def real_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         server = KubeAPIServer(tmp_path_factory.mktemp("kube"))
     except PartUnavailable as reason:
-        pytest.skip(f"a real API server cannot be had here: {reason}; RAY_HISTORY_TEST_KUBECONFIG names none")
+        pytest.skip(f"no real API server is available: {reason}; RAY_HISTORY_TEST_KUBECONFIG is not set")
     with server:
         yield server.kubeconfig
 
@@ -120,13 +120,13 @@ def oss_stand_in() -> Iterator[OssStandIn]:
 
 @pytest.fixture
 def fault_proxy() -> Iterator[FaultProxyFactory]:
-    """Call it with the address of a server to get a proxy that misbehaves on command."""
+    """Call it with the address of a server to put a faulty proxy in front of it."""
     with ExitStack() as started:
         yield lambda target: started.enter_context(FaultProxy(target))
 
 
-def not_here(part: str, reason: Exception) -> NoReturn:
-    message = f"{part} cannot be had here: {reason}"
+def skip_or_fail(part: str, reason: Exception) -> NoReturn:
+    message = f"{part} is not available: {reason}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)

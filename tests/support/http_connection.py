@@ -1,4 +1,4 @@
-"""One side of an HTTP/1.1 conversation, read message by message and kept byte for byte, for the fault proxy."""
+"""One side of an HTTP/1.1 connection, read message by message without changing a byte, for the fault proxy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Head:
 
 
 class Connection:
-    """A socket with the reading of whole HTTP messages."""
+    """A socket that reads whole HTTP messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -48,7 +48,7 @@ class Connection:
         self._reader = sock.makefile("rb")
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         self.sock.sendall(data)
 
     def read_head(self) -> Head:
@@ -68,7 +68,7 @@ class Connection:
             yield from self._exactly(int(head.headers.get("content-length", 0)))
 
     def response_body(self, head: Head, method: str) -> Iterator[bytes]:
-        """Yield the body of a response as it is on the wire; `method` is what the request asked."""
+        """Yield the body of a response as it is on the wire; `method` is the method of the request."""
         if method == "HEAD" or head.status in (204, 304) or head.status < 200:
             return
         if "chunked" in head.headers.get("transfer-encoding", ""):
@@ -80,18 +80,18 @@ class Connection:
                 yield block
 
     def close(self) -> None:
-        """End the connection in good order."""
+        """Close the connection gracefully."""
         self._reader.close()
         self.sock.close()
 
     def reset(self) -> None:
-        """End the connection with a RST, so that the other side sees a reset and not an end."""
+        """Close the connection with a RST, so that the other side sees a reset."""
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def interrupt(self) -> None:
-        """Wake whoever reads or writes this connection in another thread; they see it ended."""
+        """Wake threads that read or write this connection; they see its end."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 

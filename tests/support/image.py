@@ -1,9 +1,9 @@
-"""A stand-in for a container engine: builds a Dockerfile, and runs the image, with what Linux has.
+"""A stand-in for a container engine that builds a Dockerfile and runs the image with overlays and namespaces.
 
 The instructions are the real ones, run one after the other as root: each stage is an overlay over this machine's root,
-with this Python in /usr/local, as in the images of Python. So the base image is not the real one; all that the file
-itself does is. The image is run with a root that nobody can write to, with fresh /tmp and cache, as the declared user
-without any capability, and with no variable but the declared ones.
+with this Python in /usr/local, as in the images of Python. Only the base image is not the real one. The image runs with
+a read-only root, a fresh /tmp and cache, as the declared user, without capabilities, and with no variables but the
+declared ones.
 
 Needs root and mount namespaces.
 """
@@ -24,12 +24,12 @@ from pathlib import Path
 from .processes import PartUnavailable, Process, ProcessFailed, Ready
 
 _PASSED_ON = re.compile(r"(?i)(pip_|ssl_|requests_ca|https?_proxy|no_proxy).*")
-"""How this machine reaches its package index; an engine passes its own proxies on, too."""
+"""Variables that reach the package index; a container engine passes its proxies on, too."""
 
 
 @dataclass
 class Stage:
-    """One `FROM` and what follows it."""
+    """One `FROM` with the instructions that follow it."""
 
     base: str
     name: str
@@ -96,9 +96,9 @@ class Image:
     def command(
         self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str], shared: Sequence[Path] = ()
     ) -> list[str]:
-        """The command that runs these words (or the image's own) in it; only what is mounted can be written to.
+        """The command line that runs a command, by default that of the image, inside it; only mounts are writable.
 
-        `writable` are mounted empty; `shared` are folders of this machine, found at the same place.
+        `writable` folders are mounted empty; `shared` folders of this machine keep their path.
         """
         user, _, group = self.final.last("USER").partition(":")
         image, root = self.folder / self.final.name, self.folder / "running" / "root"
@@ -112,7 +112,7 @@ class Image:
             f"mount -t overlay none -o {local} {root}/usr/local",
             f"mount -t proc none {root}/proc",
             f"mount --bind /dev {root}/dev",
-            f"mount -t tmpfs none {root}/tmp",  # what this machine has there is not the image's
+            f"mount -t tmpfs none {root}/tmp",  # the folder of this machine is not part of the image
             *(f"mkdir -p {root}{path}" for path in (*writable, *shared)),
             f"mount -o remount,ro {root}/tmp",
             *(f"mount -t tmpfs -o uid={user},gid={group},mode=755 none {root}{path}" for path in writable),
@@ -142,7 +142,7 @@ class Image:
         writable: Sequence[str] = (),
         shared: Sequence[Path] = (),
     ) -> Process:
-        """A server in the image, given a minute to end."""
+        """A server in the image; it has a minute to shut down."""
         command = self.command(words, env, writable, shared)
         return Process(command, log=log, ready=ready, start_seconds=90, stop_seconds=60)
 
@@ -168,7 +168,7 @@ def _build_stage(stage: Stage, context: Path, folder: Path, arguments: Mapping[s
     _overlay(root, "/", image / "upper", image / "work")
     _overlay(root / "usr/local", f"{folder}/shims:{sys.base_prefix}", image / "local", image / "local-work")
     _mount("--bind", "/dev", str(root / "dev"))
-    for above in Path(sys.base_prefix).parents:  # this Python may look for its library where it was installed
+    for above in Path(sys.base_prefix).parents:  # Python may look for its library where it was built
         inside = root / str(above).lstrip("/")
         inside.chmod(inside.stat().st_mode | 0o011)
     env = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
@@ -189,7 +189,7 @@ def _build_stage(stage: Stage, context: Path, folder: Path, arguments: Mapping[s
             command = ["chroot", str(root), "/bin/sh", "-c", f"cd {here} && {rest}"]
             subprocess.run(command, env=env, check=True)
         elif word not in ("LABEL", "USER", "EXPOSE", "CMD"):
-            raise ValueError(f"{word} is not known here")
+            raise ValueError(f"{word} is not supported")
 
 
 def _copy(words: list[str], root: Path, here: str, context: Path, folder: Path) -> None:

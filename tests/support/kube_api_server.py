@@ -1,7 +1,7 @@
 """A real Kubernetes API server on loopback: `etcd` and `kube-apiserver`, found on the PATH or in KUBEBUILDER_ASSETS.
 
-Nothing runs in it: it keeps RayClusters, knows service accounts by their tokens and decides by roles, which is all
-that this product asks of Kubernetes. What a RayCluster looks like is left open.
+It runs no pods: it stores RayClusters, authenticates service accounts and authorizes by roles, which is all that this
+project needs. RayClusters are stored without a schema.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _program(name: str) -> str:
 
 
 class KubeAPIServer:
-    """One API server with RBAC; its administrator is in the kubeconfig."""
+    """An API server with RBAC; the kubeconfig is that of its administrator."""
 
     def __init__(self, folder: Path) -> None:
         peers, clients, self._port = free_ports(3)

@@ -1,8 +1,8 @@
-"""A stand-in for the Kubernetes API server, true to it in the calls that this project makes.
+"""A stand-in for the Kubernetes API server that behaves like it in the calls of this project.
 
-* Lists: pages by `limit` and `continue`, all of one moment; a page asked for after `compact` is 410 Gone.
+* Lists: pages by `limit` and `continue`, all of one version; a page requested after `compact` is 410 Gone.
 * Watches: from a resource version on, with bookmarks; from a version before `compact` a 410 in an ERROR line.
-* TokenReview and SubjectAccessReview, 401 for tokens nobody has, 403 for what a user may not, both as Status objects.
+* TokenReview and SubjectAccessReview, 401 for unknown tokens, 403 for denied requests, both as Status objects.
 * The service proxy, for HTTP and web sockets; 404 without the service, 503 without endpoints.
 """
 
@@ -35,7 +35,7 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer",
 
 @dataclass(frozen=True)
 class Rule:
-    """What a user may do; `*` and empty names are all."""
+    """What a user may do; `*` and empty names match everything."""
 
     user: str
     verb: str
@@ -55,7 +55,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a token."""
+    """A user with a token."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -65,17 +65,17 @@ class Person:
 
 @dataclass
 class KubeStandIn(AiohttpStandIn):
-    """The API server; `admin` has the token `admin-token` and may everything."""
+    """The API server. The user `admin` has the token `admin-token` and every right."""
 
     tls: ssl.SSLContext | None = None
     people: dict[str, Person] = field(default_factory=lambda: {"admin-token": Person("admin", ("system:masters",))})
     rules: list[Rule] = field(default_factory=lambda: [Rule("admin", "*", "*")])
     backends: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Namespace and name of a service, to `host:port` of what stands behind it; empty without endpoints."""
+    """The `host:port` behind a service, by its namespace and name; empty without endpoints."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    """Method, path with query and headers of every request."""
+    """The method, the path with its query, and the headers of every request."""
     page_break: bool = False
-    """Whether the API server forgets its past between two pages of a list."""
+    """Whether the server compacts its history between two pages of a list."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class KubeStandIn(AiohttpStandIn):
             }
         )
 
-    # What tests do to the world, from their own thread.
+    # Called by tests, from their own thread.
 
     def put(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
         """Create or replace a thing."""
@@ -115,7 +115,7 @@ class KubeStandIn(AiohttpStandIn):
         self._do(self._delete, kind, namespace, name)
 
     def compact(self) -> None:
-        """Forget the past, as etcd does every five minutes."""
+        """Compact the history, as etcd does every five minutes."""
 
         def forget() -> None:
             self._oldest = self._version
@@ -124,7 +124,7 @@ class KubeStandIn(AiohttpStandIn):
         self._do(forget)
 
     def end_watches(self) -> None:
-        """Cut every watch off, as a restart of the API server does."""
+        """End every watch, as a restart of the API server does."""
 
         self._do(self._cut)
 
@@ -134,7 +134,7 @@ class KubeStandIn(AiohttpStandIn):
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """The API server is gone for a while; its port answers nobody."""
+        """Stop listening for a while, as an API server that is down."""
         asyncio.run_coroutine_threadsafe(self._silence(), self._loop).result(20)
         try:
             yield
@@ -176,20 +176,20 @@ class KubeStandIn(AiohttpStandIn):
             if request.transport is not None:
                 request.transport.abort()
 
-    # What the API server does.
+    # The API server.
 
     def _put(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
         about = thing.setdefault("metadata", {})
         key = (kind, about.get("namespace", ""), about["name"])
         self._version += 1
-        known = self._things.get(key)
-        about.setdefault("uid", known["metadata"]["uid"] if known else f"uid-{self._version}")
+        current = self._things.get(key)
+        about.setdefault("uid", current["metadata"]["uid"] if current else f"uid-{self._version}")
         about.setdefault("creationTimestamp", "2026-11-15T20:55:00Z")
         about["resourceVersion"] = str(self._version)
         stored = copy.deepcopy(thing)
         stored["kind"] = kind
         self._things[key] = stored
-        self._note("MODIFIED" if known else "ADDED", kind, stored)
+        self._note("MODIFIED" if current else "ADDED", kind, stored)
         return stored
 
     def _delete(self, kind: str, namespace: str, name: str) -> None:
@@ -230,8 +230,10 @@ class KubeStandIn(AiohttpStandIn):
         return _status(404, "NotFound", "the server could not find the requested resource")
 
     def _by_certificate(self, request: web.Request) -> Person | None:
-        told = request.transport.get_extra_info("peercert") if request.transport else None
-        names = [value for pairs in (told or {}).get("subject", ()) for key, value in pairs if key == "commonName"]
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        names = [
+            value for pairs in (certificate or {}).get("subject", ()) for key, value in pairs if key == "commonName"
+        ]
         return Person(names[0]) if names else None
 
     def _refused(
@@ -352,12 +354,12 @@ class KubeStandIn(AiohttpStandIn):
             return _status(503, "ServiceUnavailable", f'no endpoints available for service "{service}"')
         query = request.raw_path.partition("?")[2]
         url = f"http://{backend}/{rest}" + (f"?{query}" if query else "")
-        kept = {k: v for k, v in request.headers.items() if k.lower() not in {*_HOP_BY_HOP, "authorization"}}
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in {*_HOP_BY_HOP, "authorization"}}
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await self._proxied_socket(request, url, kept)
+            return await self._proxied_socket(request, url, headers)
         try:
             async with self._client.request(
-                request.method, url, headers=kept, allow_redirects=False, timeout=aiohttp.ClientTimeout(None)
+                request.method, url, headers=headers, allow_redirects=False, timeout=aiohttp.ClientTimeout(None)
             ) as found:
                 passed = {k: v for k, v in found.headers.items() if k.lower() not in _HOP_BY_HOP}
                 response = web.StreamResponse(status=found.status, headers=passed)
@@ -369,8 +371,8 @@ class KubeStandIn(AiohttpStandIn):
             return _status(503, "ServiceUnavailable", f"error trying to reach service: {error}")
 
     async def _proxied_socket(self, request: web.Request, url: str, headers: dict[str, str]) -> web.StreamResponse:
-        kept = {k: v for k, v in headers.items() if not k.lower().startswith("sec-websocket")}
-        async with self._client.ws_connect(url, headers=kept) as behind:
+        headers = {k: v for k, v in headers.items() if not k.lower().startswith("sec-websocket")}
+        async with self._client.ws_connect(url, headers=headers) as behind:
             socket = web.WebSocketResponse()
             await socket.prepare(request)
             with suppress(ConnectionError):
@@ -424,7 +426,7 @@ def ray_cluster(
     owner: tuple[str, str] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A RayCluster as KubeRay leaves it when its head is ready; `service=None` while it is not."""
+    """A RayCluster as KubeRay writes it once its head is ready; `service=None` while it is not."""
     about: dict[str, Any] = {"namespace": namespace, "name": name}
     if owner:
         kind, owner_name = owner

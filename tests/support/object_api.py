@@ -1,8 +1,8 @@
-"""The XML object API of Google Cloud Storage and of S3-alikes, as a function: request in, answer out.
+"""The XML object API of Google Cloud Storage and of S3-alikes, as a function from request to answer.
 
 It covers what obstore sends: put, ranged get, head, delete, copy within a bucket, ListObjectsV2, multipart
-uploads and bulk delete. Who may ask, and which bucket and key a request means, is decided by the stand-in that
-calls it.
+uploads and bulk delete. The stand-in that calls it authorizes
+requests and derives bucket and key from them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Answer:
 
 
 def answer(request: Request, bucket: Bucket, key: str, allowed: WriteCondition) -> Answer:
-    """Do what the request asks of this bucket and key; `allowed` raises when a conditional write must fail."""
+    """Handle a request for this bucket and key; `allowed` raises if a conditional write must fail."""
     if not key:
         return _answer_bucket(request, bucket)
     query, body = request.query, request.body

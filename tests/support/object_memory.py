@@ -1,6 +1,6 @@
-"""Buckets of objects in memory: what the object stand-ins keep, without any HTTP.
+"""Buckets of objects in memory, the storage of the object stand-ins, without HTTP.
 
-Invariants: keys are kept byte for byte (`a//b` and `/a` are two ordinary keys); a listing is in the order of the
+Invariants: keys are stored byte for byte (`a//b` and `/a` are two ordinary keys); a listing is in the order of the
 keys' UTF-8 bytes; every write gets a higher generation; one lock makes each operation atomic, so of several
 racing creates exactly one wins.
 """
@@ -71,7 +71,7 @@ class Bucket:
     def put(
         self, key: str, body: bytes, *, allowed: Callable[[StoredObject | None], None] | None = None
     ) -> StoredObject:
-        """Write an object; `allowed` sees what is there now and raises ObjectError to refuse the write."""
+        """Write an object; `allowed` gets the current object and raises ObjectError to refuse the write."""
         with self._lock:
             if allowed is not None:
                 allowed(self.objects.get(key))
@@ -88,7 +88,7 @@ class Bucket:
             return self.objects[key]
 
     def delete(self, key: str) -> bool:
-        """Delete an object and tell whether it was there."""
+        """Delete an object; return whether it existed."""
         with self._lock:
             return self.objects.pop(key, None) is not None
 
@@ -101,7 +101,7 @@ class Bucket:
             return upload_id
 
     def put_part(self, upload_id: str, number: int, body: bytes) -> str:
-        """Keep one part and return its entity tag; nothing is visible before the upload is completed."""
+        """Store one part and return its entity tag; nothing is visible before the upload is complete."""
         with self._lock:
             self._upload(upload_id).parts[number] = body
             return etag_of(body)

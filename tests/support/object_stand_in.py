@@ -1,7 +1,7 @@
-"""Stand-ins for Google Cloud Storage and Alibaba Cloud OSS, for which no real server can be had offline.
+"""Stand-ins for Google Cloud Storage and Alibaba Cloud OSS, for which there is no real server to install.
 
-Both keep objects in memory and speak the XML object API over HTTP/1.1 on loopback. They check *who* asks as the
-real services do, with one difference: an AWS4 signature is not recomputed, only its access key id and security
+Both keep objects in memory and speak the XML object API over HTTP/1.1 on loopback. They authenticate
+requests as the real services do, with one difference: an AWS4 signature is not recomputed, only its access key id and security
 token are checked. Everything else they refuse, the real services refuse too.
 """
 
@@ -31,7 +31,7 @@ READS = ("GET", "HEAD")
 class GcsStandIn(StandInServer):
     """Stands in for Google Cloud Storage: bearer tokens, generations, the bucket in the path.
 
-    With `token=None` everybody may do everything. With a token, a request without one is denied (403), with a
+    With `token=None` every request is allowed. With a token, a request without one is denied (403), with a
     wrong one is not recognised (401), and `reader_token` may only read (403 on writes).
     """
 
@@ -53,11 +53,11 @@ class GcsStandIn(StandInServer):
         retry_config: RetryConfig | None = None,
         **options: Any,
     ) -> GCSStore:
-        """Return an obstore client of one bucket; `base_url` puts a proxy in between."""
+        """Return an obstore client of one bucket; `base_url` may be a proxy of this server."""
         # Never skip_signature: obstore 0.12 minds it for reads only, and a write would ask 169.254.169.254 for a token.
         access: GCSConfig = {
             "base_url": base_url or self.base_url,
-            "bearer_token": token or self.token or "anybody",
+            "bearer_token": token or self.token or "anonymous",
         }
         return GCSStore(
             bucket,
@@ -94,7 +94,7 @@ class GcsStandIn(StandInServer):
 
 
 class OssStandIn(StandInServer):
-    """Stands in for Alibaba Cloud OSS behind its S3-compatible API, and for the STS that hands out its keys.
+    """Stands in for Alibaba Cloud OSS behind its S3-compatible API, and for the STS that issues its keys.
 
     The bucket is the host, never the path:
 
@@ -104,7 +104,7 @@ class OssStandIn(StandInServer):
       It also works as an HTTP proxy, so a client can use the real host names without DNS.
     * `sts_endpoint` answers AssumeRoleWithOIDC; `sts.calls` counts the calls.
 
-    The static `access_key` needs no security token. Keys from STS need theirs, and end after
+    The static `access_key` needs no security token. Keys from STS need theirs, and expire after
     `sts.credential_seconds` (set it before the call that should get short-lived keys).
 
     A put with `If-None-Match` or `If-Match` is answered 501 NotImplemented, which is what users report of the

@@ -20,7 +20,7 @@ Respond = Callable[[Request], Answer]
 
 
 class StandInServer:
-    """What every object stand-in has: buckets, the requests it saw, and one or more addresses."""
+    """Base of the object stand-ins: buckets, the requests received, and one or more addresses."""
 
     def __init__(self, buckets: Sequence[str]) -> None:
         self.buckets = {name: Bucket() for name in buckets}
@@ -88,13 +88,13 @@ class _Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that hangs up is what the fault tests do on purpose; anything else is a bug worth seeing.
+        # A client that hangs up is what the fault tests do on purpose; anything else is a bug.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Exchange(BaseHTTPRequestHandler):
-    """Turns what http.server read into a Request, and the Answer into bytes."""
+    """Translates between http.server and Request and Answer."""
 
     protocol_version = "HTTP/1.1"
     # Head and body are two writes; with Nagle's algorithm the second waits 40 ms for an acknowledgement.
@@ -142,4 +142,4 @@ class _Exchange(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """Stay silent; `requests` of the stand-in has what was asked."""
+        """Log nothing: `requests` of the stand-in has every request."""

@@ -1,4 +1,4 @@
-"""Stands in for Alibaba Cloud's STS: changes a pod's OIDC token into short-lived keys (RRSA).
+"""A stand-in for Alibaba Cloud's STS, which exchanges the OIDC token of a pod for short-lived keys (RRSA).
 
 Only AssumeRoleWithOIDC, version 2015-04-01, answered in JSON.
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class IssuedKeys:
-    """Keys a caller got, and when they end."""
+    """Issued keys, and when they expire."""
 
     security_token: str
     ends: datetime
 
 
 class StsStandIn:
-    """Checks a request for keys and issues new ones; `calls` counts requests, refused ones too."""
+    """Checks requests and issues keys; `calls` also counts refused requests."""
 
     def __init__(self, *, role_arn: str, provider_arn: str, oidc_token: str, credential_seconds: float) -> None:
         self.role_arn = role_arn
