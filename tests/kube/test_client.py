@@ -100,7 +100,7 @@ def test_a_watch_tells_what_changes_after_the_list(world: World) -> None:
         return seen
 
     seen = world.ask(lambda kubernetes: within(60, follow(kubernetes)))
-    told = [(change.kind, change.thing["metadata"]["name"]) for change in seen]
+    told = [(change.kind, change.object["metadata"]["name"]) for change in seen]
     assert told[0] == ("ADDED", "after")
     assert told[-1] == ("DELETED", "before")
 
@@ -138,7 +138,7 @@ def test_lines_of_a_watch_may_be_longer_than_a_readers_buffer(stand_in: KubeStan
         await asyncio.to_thread(stand_in.put, "RayCluster", large)
         async for change in kubernetes.watch(ALL, "100"):
             if change.kind == "ADDED":
-                return len(change.thing["spec"]["note"])
+                return len(change.object["spec"]["note"])
         return 0
 
     assert _world(stand_in, tmp_path).ask(follow) == 1_000_000

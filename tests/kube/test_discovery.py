@@ -14,7 +14,7 @@ import pytest
 
 from ray_history.kube import Discovery, HeadResolver, HeadUnavailable, Kubernetes
 from ray_history.kube import discovery as discovery_module
-from ray_history.kube.ray_clusters import ray_cluster as read
+from ray_history.kube.ray_clusters import parse_ray_cluster as read
 from tests.kube.world import World, stand_in_world
 from tests.support.kube_stand_in import KubeStandIn, Person, Rule, ray_cluster
 
@@ -152,7 +152,7 @@ def test_with_kuberays_role_which_may_not_watch_clusters_are_listed_again_and_ag
 
     async def story() -> None:
         async with discovering(world) as discovery:
-            discovery.list_again = 0.05
+            discovery.list_interval = 0.05
             await until(lambda: names(discovery) == {"one"} and discovery.missing == [])
             server.put("RayCluster", ray_cluster("team", "two"))
             server.delete("RayCluster", "team", "one")
@@ -190,7 +190,7 @@ def test_what_kuberay_shows_of_a_live_cluster() -> None:
     cluster = read(told())
     assert cluster is not None
     assert cluster.created == 1794776136
-    assert (cluster.port, cluster.asks_for, cluster.owner_kind, cluster.ray_version) == (8265, "", None, "2.60.0")
+    assert (cluster.port, cluster.authentication, cluster.owner_kind, cluster.ray_version) == (8265, "", None, "2.60.0")
 
 
 def test_the_port_is_that_of_the_head_container() -> None:
@@ -212,7 +212,7 @@ def test_the_secret_is_named_as_the_operator_names_it(name: str, secret: str) ->
     thing = told(spec={"authOptions": {"mode": "token"}})
     thing["metadata"]["name"] = name
     cluster = read(thing) or NOBODY
-    assert (cluster.asks_for, cluster.secret) == ("token", secret)
+    assert (cluster.authentication, cluster.secret) == ("token", secret)
 
 
 @pytest.mark.parametrize("thing", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"metadata": {"name": 1}}])
@@ -234,7 +234,7 @@ def test_parts_that_are_not_as_expected_count_as_absent(part: str, value: Any) -
 def door_of(world: World, heads: HeadResolver, thing: dict[str, Any]) -> Any:
     cluster = read(thing)
     assert cluster is not None
-    return world.ask(lambda kubernetes: heads.door(kubernetes, cluster))
+    return world.ask(lambda kubernetes: heads.endpoint(kubernetes, cluster))
 
 
 def test_the_head_is_asked_by_its_service(stand_in: tuple[World, KubeStandIn]) -> None:
@@ -261,7 +261,7 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
         server.put("Secret", {"metadata": {"namespace": "team", "name": "ray-token"}, "data": data})
 
     async def sent(kubernetes: Kubernetes) -> dict[str, str]:
-        return (await heads.door(kubernetes, cluster)).headers
+        return (await heads.endpoint(kubernetes, cluster)).headers
 
     with pytest.raises(HeadUnavailable, match="cannot be had"):
         world.ask(sent)

@@ -1,9 +1,9 @@
-"""Kubernetes: which Ray clusters run, where their heads are, and whom the API server knows. Nothing else.
+"""Kubernetes: the running Ray clusters, the addresses of their heads, and reviews of tokens and access.
 
-The client is our own: `get`, `list`, `watch`, two reviews and the service proxy over aiohttp. The official client takes
-104 MB and 0.7 s to import, and is not async; kubernetes-asyncio takes 46 MB and 1.6 s; kr8s 42 MB. lightkube (9 MB) is
-light and well kept, but has the service proxy only behind a private attribute, brings a second HTTP library beside the
-one that proxies, and models objects that are read here as they come.
+The client is our own: `get`, `list`, `watch`, two reviews and the service proxy over aiohttp. The official client needs
+104 MB and 0.7 s to import and is not async; kubernetes-asyncio needs 46 MB and 1.6 s, kr8s 42 MB. lightkube (9 MB) is
+small and well maintained, but offers the service proxy only behind a private attribute, adds a second HTTP library, and
+has models for objects that are read here as plain JSON.
 """
 
 from .access import Access, in_cluster, is_in_cluster

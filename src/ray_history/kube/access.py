@@ -1,7 +1,7 @@
-"""Where an API server is, and how to be known to it.
+"""The address of an API server, and the credentials for it.
 
-Credentials may change while we run: Kubernetes renews the token of a pod every hour, exec plugins give tokens of
-minutes. They are looked up again when they are a minute old, and at once when the API server answers 401.
+Credentials change while the server runs: Kubernetes renews the token of a pod every hour, and exec plugins issue tokens
+for minutes. They are looked up again when they are a minute old, and at once when the API server answers 401.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from .errors import Misconfigured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_FRESH_FOR = 60.0
+_MAX_AGE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are for the next request."""
+    """The credentials for one request."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: ssl.SSLContext | None = None
@@ -32,15 +32,15 @@ class Identity:
 
 @dataclass(eq=False)
 class Access:
-    """One API server, and our identity there."""
+    """One API server, with the credentials for it."""
 
     server: str
-    """Its address, without a slash at the end."""
+    """Its address without a trailing slash."""
     look_up: Callable[[], Awaitable[Identity]]
     name: str = "in-cluster"
-    """For people."""
+    """Its name in messages."""
     tls_name: str | None = None
-    """The name in its certificate, if not that of its address."""
+    """The name in its certificate, if it differs from that of the address."""
     proxy: str | None = None
     _identity: Identity | None = field(default=None, repr=False)
     _looked_up: float = field(default=float("-inf"), repr=False)
@@ -49,13 +49,13 @@ class Access:
     async def identity(self) -> Identity:
         async with self._lock:
             age = time.monotonic() - self._looked_up
-            if self._identity is None or age > _FRESH_FOR or _expired(self._identity):
+            if self._identity is None or age > _MAX_AGE or _expired(self._identity):
                 self._identity = await self.look_up()
                 self._looked_up = time.monotonic()
             return self._identity
 
     def forget(self, identity: Identity) -> None:
-        """It was not accepted: the next request looks again."""
+        """Look up credentials again for the next request, because these were not accepted."""
         if self._identity is identity:
             self._identity = None
 
@@ -69,10 +69,12 @@ def is_in_cluster(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT) -> Access:
-    """The API server of the cluster that this pod runs in, with the pod's service account."""
+    """The API server of the cluster in which this pod runs, with the pod's service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise Misconfigured("this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set); use --kubeconfigs FILE")
+        raise Misconfigured(
+            "not running in a Kubernetes pod (KUBERNETES_SERVICE_HOST is not set); use --kubeconfigs FILE"
+        )
     context = tls_context(account / "ca.crt")
 
     async def look_up() -> Identity:
@@ -86,18 +88,18 @@ def read_token(file: Path) -> str:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the token file {file} cannot be read: {error}") from None
-    return usable_token(token, f"the token file {file}")
+    return valid_token(token, f"the token file {file}")
 
 
-def usable_token(token: str, source: str) -> str:
-    """A token that may stand in a header: a line break would end it."""
+def valid_token(token: str, source: str) -> str:
+    """The token, if it is valid in a header: a line break would end the header."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Misconfigured(f"{source} holds no token")
+        raise Misconfigured(f"{source} contains no valid token")
     return token
 
 
 def tls_context(authority: Path | str | None, *, verify: bool = True) -> ssl.SSLContext:
-    """How to check the API server's certificate: by a file, PEM text, or what the machine trusts."""
+    """A context that checks the API server's certificate with a file, PEM text, or the authorities of this machine."""
     try:
         match authority:
             case Path():

@@ -1,4 +1,4 @@
-"""The calls to an API server: bounded in time and rate, and every failure a KubeError."""
+"""Requests to an API server, limited in time and rate. Every failure is a KubeError."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ from .reviews import (
 
 _TIMEOUT = 15.0
 _PAGE = 500
-_WATCH = 240
-"""Seconds after which a watch is ended by the API server, and begun again by us: a dead connection is not forever."""
-_LARGEST = 64 << 20
-_LARGEST_CHANGE = 8 << 20
-"""etcd holds objects of 1.5 MiB at the most."""
+_WATCH_TIMEOUT = 240
+"""Seconds after which the API server ends a watch. It is then restarted, so that a dead connection does not last."""
+_MAX_BODY = 64 << 20
+_MAX_CHANGE = 8 << 20
+"""etcd stores objects of at most 1.5 MiB."""
 _TRIES = 3
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All things of a kind, as they were at one moment."""
+    """All objects of a resource at one moment."""
 
     items: list[dict[str, Any]]
     resource_version: str
-    """That moment; a watch goes on from it."""
+    """That moment, from which a watch can continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a watch."""
+    """One event of a watch."""
 
     kind: str
     """ADDED, MODIFIED, DELETED or BOOKMARK."""
-    thing: dict[str, Any]
+    object: dict[str, Any]
 
     @property
     def resource_version(self) -> str:
-        return str(self.thing.get("metadata", {}).get("resourceVersion", ""))
+        return str(self.object.get("metadata", {}).get("resourceVersion", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class HeadEndpoint:
-    """A way to a service: what a path is put behind, and what every request must carry."""
+    """The address of a service, with the headers and options that requests to it need."""
 
     address: str
     headers: dict[str, str] = field(default_factory=dict, repr=False)
@@ -71,10 +71,10 @@ class HeadEndpoint:
 
 
 def resource_path(group_version: str, plural: str, namespace: str = "", name: str = "", *more: str) -> str:
-    """The path of a thing or of all things; `v1` is the group of Kubernetes itself."""
+    """The path of one object or of all objects of a resource; `v1` is the core group."""
     for given in (namespace, name):
         if given and not _NAME.fullmatch(given):
-            raise NotFound(f"{given[:80]!r} is no name of Kubernetes")
+            raise NotFound(f"{given[:80]!r} is not a valid Kubernetes name")
     parts = ["api" if "/" not in group_version else "apis", *group_version.split("/")]
     parts += ["namespaces", namespace] if namespace else []
     parts += [plural, *([name] if name else []), *more]
@@ -82,7 +82,7 @@ def resource_path(group_version: str, plural: str, namespace: str = "", name: st
 
 
 class Kubernetes:
-    """One API server. To be made, used and closed within one event loop."""
+    """One API server. It must be created, used and closed within one event loop."""
 
     def __init__(self, access: Access, *, qps: float = 100, burst: int = 200, timeout: float = _TIMEOUT) -> None:
         self.access = access
@@ -91,61 +91,59 @@ class Kubernetes:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """One thing."""
         return await self._answer("GET", path, query)
 
     async def list(self, path: str, query: Mapping[str, str] | None = None) -> Listing:
-        """All things of a kind, fetched in pages of one moment; when it is over before the last page, at once."""
+        """All objects, fetched in pages of one moment, or at once if that moment expires before the last page."""
         items: list[dict[str, Any]] = []
-        asked = {**(query or {}), "limit": str(_PAGE)}
+        parameters = {**(query or {}), "limit": str(_PAGE)}
         while True:
             try:
-                page = await self._answer("GET", path, asked)
+                page = await self._answer("GET", path, parameters)
             except Gone:
-                items, asked = [], dict(query or {})
-                page = await self._answer("GET", path, asked)
+                items, parameters = [], dict(query or {})
+                page = await self._answer("GET", path, parameters)
             items += page.get("items") or []
-            about = page.get("metadata") or {}
-            if not about.get("continue"):
-                return Listing(items, str(about.get("resourceVersion", "")))
-            asked["continue"] = about["continue"]
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return Listing(items, str(metadata.get("resourceVersion", "")))
+            parameters["continue"] = metadata["continue"]
 
     async def watch(
         self, path: str, resource_version: str, query: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Change, None]:
-        """What changes from that moment on, until the API server ends it; Gone when the moment is too old.
+        """The changes after that moment, until the API server ends the watch; raises Gone if the moment is too old.
 
-        First comes a bookmark of ours, with that moment: the watch stands.
+        The first change is a bookmark with that moment, which shows that the watch is established.
         """
-        asked = {
+        parameters = {
             **(query or {}),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
-            "timeoutSeconds": str(_WATCH),
+            "timeoutSeconds": str(_WATCH_TIMEOUT),
         }
-        limits = aiohttp.ClientTimeout(total=_WATCH + 30, sock_connect=self._timeout)
-        async with self._asked("GET", path, asked, limits=limits) as response:
+        limits = aiohttp.ClientTimeout(total=_WATCH_TIMEOUT + 30, sock_connect=self._timeout)
+        async with self._request("GET", path, parameters, limits=limits) as response:
             yield Change("BOOKMARK", {"metadata": {"resourceVersion": resource_version}})
             async for line in _lines(response):
                 change = Change(str(line.get("type")), line.get("object") or {})
                 if change.kind == "ERROR":
-                    raise _failure(int(change.thing.get("code", 500)), str(change.thing.get("message", "")))
+                    raise _failure(int(change.object.get("code", 500)), str(change.object.get("message", "")))
                 yield change
 
     async def create_token_review(self, token: str, audiences: Sequence[str] = ()) -> TokenReview:
-        """Whom a token belongs to."""
         body = token_review_body(token, audiences)
         return token_review(await self._answer("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body))
 
-    async def create_subject_access_review(self, user: User, wanted: Attributes) -> bool:
-        """Whether somebody may do something."""
-        body = access_review_body(user, wanted)
+    async def create_subject_access_review(self, user: User, attributes: Attributes) -> bool:
+        """Whether a user is allowed an action."""
+        body = access_review_body(user, attributes)
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return is_allowed(await self._answer("POST", path, body=body))
 
     async def service_proxy(self, namespace: str, service: str, port: str) -> HeadEndpoint:
-        """The way to a service's port through the API server, as whom we are there."""
+        """The address of a service's port through the API server, with the credentials for the API server."""
         identity = await self.access.identity()
         path = resource_path("v1", "services", namespace, service)
         address = f"{self.access.server}{path}:{quote(port, safe='')}/proxy"
@@ -158,15 +156,15 @@ class Kubernetes:
     async def _answer(
         self, method: str, path: str, query: Mapping[str, str] | None = None, *, body: Any = None
     ) -> dict[str, Any]:
-        async with self._asked(method, path, query, body=body) as response:
-            content = await _whole(response)
+        async with self._request(method, path, query, body=body) as response:
+            content = await _read(response)
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Unreachable(f"{self.access.server}{path} answered with something that is no JSON object") from None
+            raise Unreachable(f"{self.access.server}{path} answered with something other than a JSON object") from None
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -175,7 +173,7 @@ class Kubernetes:
         body: Any = None,
         limits: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A successful answer; asked again when told to wait, or with a newer token."""
+        """A successful answer. Repeats the request after `Retry-After`, and with newer credentials after a 401."""
         limits = limits or aiohttp.ClientTimeout(total=self._timeout)
         url = URL(self.access.server + path, encoded=True).update_query(query or {})
         data = None if body is None else msgspec.json.encode(body)
@@ -190,8 +188,8 @@ class Kubernetes:
                     if response.status < 300:
                         yield response
                         return
-                    failure = _failure(response.status, _message(await _whole(response)))
-                    wait = _wait_told(response)
+                    failure = _failure(response.status, _message(await _read(response)))
+                    wait = _retry_after(response)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 raise Unreachable(f"{self.access.server} cannot be reached: {error or type(error).__name__}") from error
             if response.status == 401:
@@ -204,7 +202,7 @@ class Kubernetes:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # No cookies, no redirects by default, no proxies or passwords from the environment.
+            # No cookies, and no proxies or passwords from the environment.
             self._session = aiohttp.ClientSession(
                 cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=0), auto_decompress=True
             )
@@ -220,7 +218,7 @@ class Kubernetes:
 
 
 class _Pace:
-    """At most so many requests per second, and so many at once after a pause."""
+    """At most `qps` requests per second, and `burst` at once after a pause."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate, self._burst = rate, burst
@@ -234,12 +232,12 @@ class _Pace:
             await asyncio.sleep(-self._left / self._rate)
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > _LARGEST:
-            raise Unreachable(f"the API server's answer is larger than {_LARGEST >> 20} MiB")
+        if len(body) > _MAX_BODY:
+            raise Unreachable(f"the API server's answer is larger than {_MAX_BODY >> 20} MiB")
     return bytes(body)
 
 
@@ -249,18 +247,18 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
         held += piece
         *lines, rest = held.split(b"\n")
         held = bytearray(rest)
-        if len(held) > _LARGEST_CHANGE:
-            raise Unreachable("the API server's watch sent a line without end")
+        if len(held) > _MAX_CHANGE:
+            raise Unreachable("the API server's watch sent an overlong line")
         for line in lines:
             if line.strip():
                 try:
                     yield msgspec.json.decode(line, type=dict[str, Any])
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    raise Unreachable("the API server's watch sent something that is no JSON object") from None
+                    raise Unreachable("the API server's watch sent something other than a JSON object") from None
 
 
 def _message(body: bytes) -> str:
-    """What the Status object says, or the beginning of whatever else came."""
+    """The message of a Status object, or the beginning of another body."""
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any]).get("message") or "")[:500]
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -270,11 +268,11 @@ def _message(body: bytes) -> str:
 def _failure(status: int, message: str) -> KubeError:
     match status:
         case 401:
-            return Denied(401, f"the API server does not know us: {message or 'Unauthorized'}")
+            return Denied(401, f"the API server rejected the credentials: {message or 'Unauthorized'}")
         case 403:
-            return Denied(403, message or "the API server does not allow it")
+            return Denied(403, message or "the API server denied the request")
         case 404:
-            return NotFound(message or "the API server has no such thing")
+            return NotFound(message or "the API server has no such object")
         case 410:
             return Gone(message or "the resource version is too old")
         case 429 | 500 | 502 | 503 | 504:
@@ -282,6 +280,6 @@ def _failure(status: int, message: str) -> KubeError:
     return Refused(status, f"the API server answered {status}: {message}")
 
 
-def _wait_told(response: aiohttp.ClientResponse) -> float | None:
-    told = response.headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() and len(told) < 4 else None
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    seconds = response.headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() and len(seconds) < 4 else None

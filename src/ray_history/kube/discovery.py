@@ -1,10 +1,10 @@
-"""Which Ray clusters run: listed once, then watched.
+"""The running Ray clusters: listed once, then watched.
 
 Invariants:
-* what was seen last stays known while the API server is silent; `missing` says that it may be old;
-* a watch goes on from the last change or bookmark; when that is too old everything is listed again, and what is no
-  longer there is gone;
-* failures are waited out with growing pauses, each told once in the log, and never reach those who ask.
+* while the API server does not answer, the last known clusters are kept; `missing` says that they may be out of date;
+* a watch continues from the last change or bookmark. If that is too old everything is listed again, and clusters that
+  are no longer listed are removed;
+* after failures it pauses, each time for longer. Each failure is logged once, and none is raised.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 from .client import Kubernetes, resource_path
 from .errors import Denied, Gone, KubeError, NotFound
-from .ray_clusters import GROUP_VERSION, PLURAL, RayCluster, ray_cluster
+from .ray_clusters import GROUP_VERSION, PLURAL, RayCluster, parse_ray_cluster
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
-_LIST_AGAIN = 15.0
-"""Seconds between lists, where watching is not allowed."""
-_ALL = ""
+_LIST_INTERVAL = 15.0
+"""Seconds between lists if watching is not allowed."""
+_ALL_NAMESPACES = ""
 
 
 class Discovery:
@@ -36,15 +36,15 @@ class Discovery:
         self, kubernetes: Kubernetes, namespaces: Iterable[str] = (), first_pause: float = _FIRST_PAUSE
     ) -> None:
         self.kubernetes = kubernetes
-        self._scopes = tuple(dict.fromkeys(namespaces)) or (_ALL,)
+        self._scopes = tuple(dict.fromkeys(namespaces)) or (_ALL_NAMESPACES,)
         self._first_pause = first_pause
         self.on_change: Callable[[], None] = lambda: None
         self._found: dict[str, dict[tuple[str, str], RayCluster]] = {scope: {} for scope in self._scopes}
-        self._missing: dict[str, str] = dict.fromkeys(self._scopes, "they were not listed yet")
-        self._seen_until: dict[str, str] = dict.fromkeys(self._scopes, "")
+        self._missing: dict[str, str] = dict.fromkeys(self._scopes, "not listed yet")
+        self._versions: dict[str, str] = dict.fromkeys(self._scopes, "")
         self._pauses: dict[str, float] = dict.fromkeys(self._scopes, first_pause)
         self._listed_only = False
-        self.list_again = _LIST_AGAIN
+        self.list_interval = _LIST_INTERVAL
         self.lists = 0
         """How often everything was listed."""
 
@@ -60,16 +60,16 @@ class Discovery:
 
     @property
     def missing(self) -> list[str]:
-        """What is not known of the running clusters, and why; nothing when all is well."""
+        """Why the list may be incomplete or out of date; empty if it is not."""
         where = f"Kubernetes {self.kubernetes.access.name}"
         return [
-            f"{where}{f', namespace {scope}' if scope else ''}: {why}"
-            for scope, why in list(self._missing.items())
-            if why
+            f"{where}{f', namespace {scope}' if scope else ''}: {reason}"
+            for scope, reason in list(self._missing.items())
+            if reason
         ]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow the clusters until cancelled."""
         async with asyncio.TaskGroup() as group:
             for scope in self._scopes:
                 group.create_task(self._follow(scope))
@@ -79,51 +79,56 @@ class Discovery:
         while True:
             wait = self._first_pause
             try:
-                if not self._seen_until[scope]:
+                if not self._versions[scope]:
                     await self._list(scope, path)
                 await self._watch(scope, path)
             except Gone:
-                self._seen_until[scope] = ""
+                self._versions[scope] = ""
             except KubeError as error:
                 self._failed(scope, error)
                 if isinstance(error, Denied | NotFound):
-                    self._seen_until[scope] = ""
+                    self._versions[scope] = ""
                 wait = self._pauses[scope]
                 self._pauses[scope] = min(wait * 2, _LONGEST_PAUSE)
-            await asyncio.sleep(wait * (0.5 + random.random()))  # noqa: S311  # not all replicas at once
+            await asyncio.sleep(wait * (0.5 + random.random()))  # noqa: S311  # so that replicas do not retry in step
 
     async def _watch(self, scope: str, path: str) -> None:
-        """Until the API server ends it; one that may be listed only (KubeRay's role) is listed again and again."""
+        """Apply changes until the API server ends the watch; list again if watching is denied, as in KubeRay's role."""
         try:
-            async with aclosing(self.kubernetes.watch(path, self._seen_until[scope])) as changes:
+            async with aclosing(self.kubernetes.watch(path, self._versions[scope])) as changes:
                 async for change in changes:
-                    self._apply(scope, change.kind, change.thing)
-                    self._seen_until[scope] = change.resource_version or self._seen_until[scope]
-                    self._well(scope)
+                    self._apply(scope, change.kind, change.object)
+                    self._versions[scope] = change.resource_version or self._versions[scope]
+                    self._succeeded(scope)
         except Denied as error:
             if error.status != 403:
                 raise
             if not self._listed_only:
-                logger.info("%s: listed every %g s: %s", self.kubernetes.access.name, self.list_again, error)
+                logger.info(
+                    "%s: watching is not allowed, listing every %g s: %s",
+                    self.kubernetes.access.name,
+                    self.list_interval,
+                    error,
+                )
             self._listed_only = True
-            self._seen_until[scope] = ""
-            await asyncio.sleep(self.list_again)
+            self._versions[scope] = ""
+            await asyncio.sleep(self.list_interval)
 
     async def _list(self, scope: str, path: str) -> None:
         listing = await self.kubernetes.list(path)
         found = {}
-        for thing in listing.items:
-            cluster = ray_cluster(thing)
+        for item in listing.items:
+            cluster = parse_ray_cluster(item)
             if cluster is not None:
                 found[cluster.namespace, cluster.name] = cluster
         self._found[scope] = found
         self.lists += 1
-        self._seen_until[scope] = listing.resource_version
-        self._well(scope)
+        self._versions[scope] = listing.resource_version
+        self._succeeded(scope)
         self.on_change()
 
-    def _apply(self, scope: str, kind: str, thing: dict[str, Any]) -> None:
-        cluster = ray_cluster(thing)
+    def _apply(self, scope: str, kind: str, body: dict[str, Any]) -> None:
+        cluster = parse_ray_cluster(body)
         if kind == "BOOKMARK" or cluster is None:
             return
         if kind == "DELETED":
@@ -132,17 +137,17 @@ class Discovery:
             self._found[scope][cluster.namespace, cluster.name] = cluster
         self.on_change()
 
-    def _well(self, scope: str) -> None:
+    def _succeeded(self, scope: str) -> None:
         self._missing[scope], self._pauses[scope] = "", self._first_pause
 
     def _failed(self, scope: str, error: KubeError) -> None:
         match error:
             case Denied():
-                why = f"running clusters may not be listed: {error}"
+                reason = f"not allowed to list running clusters: {error}"
             case NotFound():
-                why = f"it knows no RayClusters, KubeRay seems not to be installed: {error}"
+                reason = f"there is no RayCluster resource, KubeRay does not seem to be installed: {error}"
             case _:
-                why = f"running clusters are as last seen: {error}"
-        if self._missing[scope] != why:
-            logger.warning("%s: %s", self.kubernetes.access.name, why)
-        self._missing[scope] = why
+                reason = f"running clusters may be out of date: {error}"
+        if self._missing[scope] != reason:
+            logger.warning("%s: %s", self.kubernetes.access.name, reason)
+        self._missing[scope] = reason

@@ -1,27 +1,27 @@
-"""What can go wrong with the API server.
+"""Errors of requests to an API server.
 
 KubeError
-├── Unreachable     no whole answer in time, or one that says that it cannot answer now
-├── Denied          401 or 403: it does not know us, or does not let us
-├── NotFound        404: no such thing, or no such kind of thing (KubeRay is not installed)
-├── Gone            410: the point to go on from is too old; list again
-├── Refused         any other answer that is none
-└── Misconfigured   what we were told about it cannot be right; nothing was sent
+├── Unreachable     no complete answer in time, or a temporary failure (429, 5xx)
+├── Denied          401 or 403: wrong credentials, or not allowed
+├── NotFound        404: no such object, or no such resource (KubeRay is not installed)
+├── Gone            410: the resource version is too old; list again
+├── Refused         any other error status
+└── Misconfigured   the configuration is invalid; no request was sent
 """
 
 from __future__ import annotations
 
 
 class KubeError(Exception):
-    """The API server gave no usable answer; the message says why in one line."""
+    """The API server gave no usable answer; the message gives the reason in one line."""
 
 
 class Unreachable(KubeError):
-    """No whole answer within the time."""
+    """No complete answer in time, or a temporary failure."""
 
 
 class Denied(KubeError):
-    """The API server does not know us (401), or does not let us (403)."""
+    """Wrong credentials (401), or not allowed (403)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,15 +29,15 @@ class Denied(KubeError):
 
 
 class NotFound(KubeError):
-    """There is no such thing."""
+    """No such object or resource."""
 
 
 class Gone(KubeError):
-    """A resource version that the API server no longer has."""
+    """The API server no longer has this resource version."""
 
 
 class Refused(KubeError):
-    """Any other answer that is none."""
+    """Any other error status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -45,4 +45,4 @@ class Refused(KubeError):
 
 
 class Misconfigured(KubeError):
-    """What we were told about the API server cannot be right."""
+    """The configuration of the API server is invalid."""

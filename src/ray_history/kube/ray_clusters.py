@@ -1,4 +1,4 @@
-"""What a RayCluster object tells about a running cluster."""
+"""Running clusters from RayCluster objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OWNERS = ("rayjob", "rayservice")
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster that runs, or is about to."""
+    """A cluster that is running or starting."""
 
     namespace: str
     name: str
@@ -29,57 +29,57 @@ class RayCluster:
     """`rayjob` or `rayservice`."""
     owner_name: str | None = None
     head_service: str = ""
-    """Empty until KubeRay made it."""
+    """Empty until KubeRay has created it."""
     head_pod: str = ""
     """Changes when the head does."""
     port: int = DASHBOARD_PORT
     ray_version: str | None = None
-    asks_for: str = ""
-    """What its dashboard wants to see: nothing, a `token` from a Secret, or a `kubernetes` token."""
+    authentication: str = ""
+    """What its dashboard requires: nothing, a `token` from a Secret, or a `kubernetes` token."""
     secret: str = ""
 
 
-def ray_cluster(thing: Mapping[str, Any]) -> RayCluster | None:
-    """What is told by the object; None if it is none. A part that is not as expected counts as absent."""
-    about, spec = _mapping(thing, "metadata"), _mapping(thing, "spec")
-    head = _mapping(_mapping(thing, "status"), "head")
-    namespace, name = about.get("namespace"), about.get("name")
+def parse_ray_cluster(body: Mapping[str, Any]) -> RayCluster | None:
+    """The cluster of an object, or None without a name. Malformed parts are treated as absent."""
+    metadata, spec = _mapping(body, "metadata"), _mapping(body, "spec")
+    head = _mapping(_mapping(body, "status"), "head")
+    namespace, name = metadata.get("namespace"), metadata.get("name")
     if not isinstance(namespace, str) or not isinstance(name, str):
         return None
-    owner_kind, owner_name = _owner(about)
-    asks_for, secret = _authentication(spec, name)
+    owner_kind, owner_name = _owner(metadata)
+    authentication, secret = _authentication(spec, name)
     version = spec.get("rayVersion")
     return RayCluster(
         namespace,
         name,
-        str(about.get("uid", "")),
-        _seconds(about.get("creationTimestamp")),
+        str(metadata.get("uid", "")),
+        _seconds(metadata.get("creationTimestamp")),
         owner_kind,
         owner_name,
         _service(head.get("serviceName")),
         f"{head.get('podName', '')}/{head.get('podIP', '')}",
         _dashboard_port(spec),
         version if isinstance(version, str) and version else None,
-        asks_for,
+        authentication,
         secret,
     )
 
 
-def _owner(about: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """By the reference that KubeRay sets, or else by its labels."""
-    for reference in about.get("ownerReferences") or []:
+def _owner(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The owner from the reference that KubeRay sets, or from its labels."""
+    for reference in metadata.get("ownerReferences") or []:
         kind = str(reference.get("kind", "")).lower()
         name = str(reference.get("name", ""))
         if reference.get("controller") and kind in _OWNERS and _NAME.fullmatch(name):
             return kind, name
-    labels = _mapping(about, "labels")
+    labels = _mapping(metadata, "labels")
     kind = str(labels.get("ray.io/originated-from-crd", "")).lower()
     name = str(labels.get("ray.io/originated-from-cr-name", ""))
     return (kind, name) if kind in _OWNERS and _NAME.fullmatch(name) else (None, None)
 
 
 def _service(name: Any) -> str:
-    """One label: a name with dots would lead out of the cluster's namespace."""
+    """The name if it is one DNS label: a name with dots could point to another namespace."""
     return name if isinstance(name, str) and _LABEL.fullmatch(name) else ""
 
 
@@ -103,9 +103,9 @@ def _authentication(spec: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def _secret_of(name: str) -> str:
-    """The operator names the Secret after the cluster, in a form that may stand wherever Kubernetes wants a label."""
-    kept = name[-50:]
-    return kept if kept[:1].isalpha() else "r" + kept[1:]
+    """The name that the KubeRay operator gives the Secret: shortened to 50 characters, and valid as a label."""
+    end = name[-50:]
+    return end if end[:1].isalpha() else "r" + end[1:]
 
 
 def _seconds(moment: Any) -> int:
@@ -115,6 +115,6 @@ def _seconds(moment: Any) -> int:
         return 0
 
 
-def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = thing.get(key)
+def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = body.get(key)
     return found if isinstance(found, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Whom a token belongs to, and what they may: the two questions that Kubernetes answers for others."""
+"""TokenReview and SubjectAccessReview: the user of a token, and whether they are allowed an action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody, as the API server knows them."""
+    """A user of the API server."""
 
     name: str
     uid: str = ""
@@ -19,25 +19,25 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class TokenReview:
-    """The answer about a token."""
+    """The answer to a TokenReview."""
 
     user: User | None
-    """None when nobody is known by it."""
+    """None if the token is not accepted."""
     audiences: tuple[str, ...] = ()
-    """Those asked for that it is meant for."""
+    """Those of the requested audiences for which the token is valid."""
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What somebody wants to do."""
+    """An action."""
 
     verb: str
     resource: str
     namespace: str = ""
-    """Empty: in all of them."""
+    """Empty for all namespaces."""
     name: str = ""
-    """Empty: with all of them."""
+    """Empty for all objects."""
     group: str = ""
     subresource: str = ""
 
@@ -52,26 +52,22 @@ def token_review_body(token: str, audiences: Sequence[str]) -> dict[str, Any]:
 def token_review(answer: Mapping[str, Any]) -> TokenReview:
     status = answer.get("status") or {}
     audiences = tuple(status.get("audiences") or ())
-    told = status.get("user") or {}
-    if status.get("authenticated") is not True or not told.get("username"):
+    user = status.get("user") or {}
+    if status.get("authenticated") is not True or not user.get("username"):
         return TokenReview(None, audiences, str(status.get("error", "")))
-    user = User(
-        told["username"],
-        told.get("uid", ""),
-        tuple(told.get("groups") or ()),
-        {key: tuple(values) for key, values in (told.get("extra") or {}).items()},
-    )
-    return TokenReview(user, audiences)
+    extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
+    groups = tuple(user.get("groups") or ())
+    return TokenReview(User(user["username"], user.get("uid", ""), groups, extra), audiences)
 
 
-def access_review_body(user: User, wanted: Attributes) -> dict[str, Any]:
+def access_review_body(user: User, requested: Attributes) -> dict[str, Any]:
     attributes = {
-        "verb": wanted.verb,
-        "group": wanted.group,
-        "resource": wanted.resource,
-        "subresource": wanted.subresource,
-        "namespace": wanted.namespace,
-        "name": wanted.name,
+        "verb": requested.verb,
+        "group": requested.group,
+        "resource": requested.resource,
+        "subresource": requested.subresource,
+        "namespace": requested.namespace,
+        "name": requested.name,
     }
     spec = {
         "resourceAttributes": {key: value for key, value in attributes.items() if value},

@@ -40,7 +40,7 @@ from ray_history.server.http.ray_proxy import RayProxy
 from ray_history.server.http.response_cache import ResponseCache
 from ray_history.server.http.responses import ApiError, error_response, plain_json
 from ray_history.server.http.shutdown import SHUTDOWN, shutdown_event
-from ray_history.server.live import LIVE, Fleet, LiveGateway, live_routes
+from ray_history.server.live import LIVE, Fleet, LiveDashboard, LiveGateway
 from ray_history.server.logs.job_tail import JobTail
 from ray_history.server.routes import ROUTES
 from ray_history.server.sessions.addressing import SessionCatalog
@@ -212,7 +212,7 @@ class SessionDispatcher:
         if heads is not None:
             show = live_page(services.frontends, services.catalog)
             paths = forwarded_paths(ROUTES)
-            forwarded = Router(live_routes(heads, services.frontends, show, paths, redact=config.redact))
+            forwarded = Router(LiveDashboard(heads, services.frontends, show, config.redact).routes(paths))
         self._live = LiveGateway(config.fleet, services.catalog, services.sessions, forwarded, self._stored)
         self.addressing = Addressing(services.catalog, self._live, config.secure_cookies, config.base_path)
         self.routes = [*self._stored.routes, *(forwarded.routes if forwarded else ())]

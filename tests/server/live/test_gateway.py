@@ -365,7 +365,7 @@ def test_the_clusters_token_is_shown_to_its_head_and_read_again_when_refused(sto
         assert "mine" not in str(here.head.requests)
         here.head.token = "three"
         refused = here.server.get(f"{LIVE}/api/v0/nodes", mine)
-        assert "refuses us with 403" in refused.headers[NOTE]
+        assert "refused the request with 403" in refused.headers[NOTE]
 
 
 def test_a_cluster_whose_token_is_not_to_be_read_is_shown_from_the_archive(store: Store, tmp_path: Path) -> None:
@@ -382,13 +382,13 @@ def test_a_cluster_whose_token_is_not_to_be_read_is_shown_from_the_archive(store
 def test_a_head_that_does_not_answer_is_replaced_by_the_archive_with_a_note(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)
+    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
     good = here.head.address
     here.kube.backends.clear()
     here.head.answers["/nodes"] = (302, {"Location": "http://169.254.169.254/"}, b"")
     answer = here.server.get(f"{LIVE}/nodes?view=summary")
     assert answer.status == 200
-    assert "sends us elsewhere" in answer.headers[NOTE]
+    assert "answered with a redirect" in answer.headers[NOTE]
     assert STORED in answer.headers[NOTE]
     here.head.answers["/nodes"] = (200, {"Content-Type": "application/json"}, b'{"not json')
     assert "no JSON" in here.server.get(f"{LIVE}/nodes?view=summary").headers[NOTE]
@@ -437,15 +437,15 @@ def test_without_the_live_proxy_heads_are_never_asked(store: Store, tmp_path: Pa
 def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "_STAYS", 10.0**9)  # the stored session is older than an hour
+    monkeypatch.setattr(gateway, "_AVAILABLE_FOR", 10.0**9)  # the stored session is older than an hour
     entered = cookies(here.server.get("/enter_cluster/default/demo/live"))
     assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
     here.kube.delete("RayCluster", "default", "demo")
     until(lambda: all(row["sessionName"] != "live" for row in here.rows()))
     for answer in (here.server.get(f"{LIVE}/api/v0/nodes"), here.server.get("/api/v0/nodes", entered)):
         assert answer.json["data"]["result"]["total"] == 2
-        assert "runs no more" in answer.headers[NOTE]
-    monkeypatch.setattr(gateway, "_STAYS", 3600.0)
+        assert "no longer running" in answer.headers[NOTE]
+    monkeypatch.setattr(gateway, "_AVAILABLE_FOR", 3600.0)
     gone = here.server.get(f"{LIVE}/api/v0/nodes")
     assert (gone.status, "`latest` opens" in gone.json["msg"]) == (404, True)
     assert here.server.get("/enter_cluster/default/demo/live").status == 404

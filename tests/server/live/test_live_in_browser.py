@@ -44,8 +44,8 @@ class Watched:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(gateway, "_STAYS", 10.0**9)  # the stored session is older than an hour
-    monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)
+    monkeypatch.setattr(gateway, "_AVAILABLE_FOR", 10.0**9)  # the stored session is older than an hour
+    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
@@ -95,12 +95,12 @@ def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_a
     picture(page, "live")
     here.place.kube.delete("RayCluster", "default", "demo")
     page.wait(f"document.querySelector('.hb-live [data-word]').textContent === 'Not live' && {NOTE}")
-    assert "it runs no more" in page.value(f"{NOTE}.textContent")
+    assert "no longer running" in page.value(f"{NOTE}.textContent")
     picture(page, "live-over")
     reload(page)
     assert page.value("!document.querySelector('.hb-live')")
     assert "History" in page.value("document.querySelector('.hbar').textContent")
-    assert "it runs no more" in page.value(f"{NOTE}.textContent")
+    assert "no longer running" in page.value(f"{NOTE}.textContent")
     assert page.value("location.pathname") == LIVE
     page.wait(DASHBOARD)
     picture(page, "live-from-archive")

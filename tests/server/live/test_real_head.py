@@ -175,5 +175,5 @@ def test_when_the_head_dies_the_same_address_shows_the_archive_and_says_so(scene
     scene.kube.delete("RayCluster", "default", "oracle")
     until(lambda: [row["sessionName"] for row in scene.server.get("/clusters").json] == [name])
     gone = scene.server.get(leaves)
-    assert "runs no more" in gone.headers[NOTE]
+    assert "no longer running" in gone.headers[NOTE]
     assert len(gone.rows) == 3

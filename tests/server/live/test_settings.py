@@ -50,7 +50,7 @@ def servers(settings: LiveSettings) -> list[str]:
 
 def test_outside_of_kubernetes_there_is_nothing_to_ask() -> None:
     fleet = make_fleet(LiveSettings())
-    assert (fleet.contacts_heads, fleet.heads, fleet.running, fleet.missing) == (False, None, [], [])
+    assert (fleet.has_kubernetes, fleet.heads, fleet.running, fleet.missing) == (False, None, [], [])
 
 
 def test_kubectls_own_kubeconfig_is_used_only_when_asked_for(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_what_was_named_must_be_there_and_what_was_not_is_only_told(
         with pytest.raises(Misconfigured):
             make_fleet(wrong)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # a pod without a service account
-    assert make_fleet(LiveSettings()).contacts_heads is False
+    assert make_fleet(LiveSettings()).has_kubernetes is False
     with pytest.raises(Misconfigured):
         make_fleet(LiveSettings(kube="on"))
 

@@ -230,7 +230,7 @@ def test_the_version_that_a_head_reports_is_escaped(here: Place) -> None:
 def test_the_fallback_to_the_archive_shows_the_reason_below_the_bar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads_module, "_LEFT_ALONE", 0.0)
+    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
     with place(opened(tmp_path), tmp_path, address=lambda _: "http://127.0.0.1:1") as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))

@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 
 from ray_history.history.registry import TABLES, Table
 from ray_history.server.http import query_params
-from ray_history.server.http.query_params import MOST_DIGITS, Filter, boolean
+from ray_history.server.http.query_params import MAX_DIGITS, Filter, boolean
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import FLAG, TEXT, Parameter, array_of, one_of_texts
@@ -101,8 +101,8 @@ def _integer(condition: Filter) -> int:
         number = int(condition.value)
     except ValueError:
         raise ApiError(400, _invalid(condition, "int", "an integer")) from None
-    if abs(number) >= 10**MOST_DIGITS:
-        raise ApiError(400, f"filter {condition.key}: numbers may have at most {MOST_DIGITS} digits")
+    if abs(number) >= 10**MAX_DIGITS:
+        raise ApiError(400, f"filter {condition.key}: numbers may have at most {MAX_DIGITS} digits")
     return number
 
 

@@ -47,7 +47,7 @@ class Addressing:
         catalog = await self.catalog.read(viewer)
         limit = request.query_params.get("limit", "")
         stored = int(limit) if limit.isdecimal() and len(limit) < 8 else LISTED_DEFAULT
-        response = plain_json([_row(session) for session in await self.live.listed(viewer, catalog, stored)])
+        response = plain_json([_row(session) for session in await self.live.list_sessions(viewer, catalog, stored)])
         if missing := self.live.fleet.missing:
             # The reasons name namespaces and API servers, which only viewers of everything may see.
             reason = "; ".join(missing) if viewer is EVERYBODY else "some running clusters are unknown; see the log"
@@ -84,8 +84,8 @@ class Addressing:
         )
 
     async def _find(self, viewer: Viewer, namespace: str, kind: str, name: str, session: str) -> Session:
-        if session == "live" or (session == "latest" and self.live.asks_heads):  # a live cluster first, as in KubeRay
-            running = await self.live.entered(viewer, namespace, kind, name, must=session == "live")
+        if session == "live" or (session == "latest" and self.live.forwards):  # a live cluster first, as in KubeRay
+            running = await self.live.enter(viewer, namespace, kind, name, must=session == "live")
             if running is not None:
                 return running
         if kind == "raycluster":

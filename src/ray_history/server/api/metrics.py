@@ -63,12 +63,12 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily(
             "ray_history_heads_asked",
             "Requests forwarded to heads of running clusters.",
-            heads.asked_total if heads else 0,
+            heads.requests_total if heads else 0,
         )
         yield CounterMetricFamily(
             "ray_history_heads_silent",
             "Requests that the head of a running cluster did not answer.",
-            heads.silent_total if heads else 0,
+            heads.failures_total if heads else 0,
         )
 
 

@@ -13,7 +13,7 @@ from ray_history.server.http.responses import ApiError
 
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes"}), frozenset({"0", "f", "false", "no"})
 _INTEGER = re.compile(r"[+-]?0*(?P<digits>[0-9]+)")
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """What a query takes, whatever it is compared with."""
 
 
@@ -24,8 +24,8 @@ def integer(query: QueryParams, name: str, default: int, *, least: int | None = 
     found = _INTEGER.fullmatch(text)
     if not found:
         raise ApiError(400, f"{name} is {text[:40]!r}; it takes a whole number")
-    if len(found["digits"]) > MOST_DIGITS:
-        raise ApiError(400, f"{name} has {len(found['digits'])} digits; it takes at most {MOST_DIGITS}")
+    if len(found["digits"]) > MAX_DIGITS:
+        raise ApiError(400, f"{name} has {len(found['digits'])} digits; it takes at most {MAX_DIGITS}")
     value = int(text)
     if least is not None and value < least:
         raise ApiError(400, f"{name} is {value}; it takes {least} or more")
@@ -79,8 +79,8 @@ class Filter:
     value: str
 
 
-MOST_FILTERS = 20
-LONGEST_VALUE = 4096
+MAX_FILTERS = 20
+MAX_VALUE_LENGTH = 4096
 
 
 def filters(query: QueryParams, aliases: Mapping[str, str]) -> list[Filter]:
@@ -92,17 +92,17 @@ def filters(query: QueryParams, aliases: Mapping[str, str]) -> list[Filter]:
             f"{len(keys)} filter_keys, {len(predicates)} filter_predicates and {len(values)} filter_values; "
             "each filter takes one of each",
         )
-    if len(keys) > MOST_FILTERS:
-        raise ApiError(400, f"{len(keys)} filters; at most {MOST_FILTERS} are taken")
+    if len(keys) > MAX_FILTERS:
+        raise ApiError(400, f"{len(keys)} filters; at most {MAX_FILTERS} are taken")
     found = []
     for key, predicate, value in zip(keys, predicates, values, strict=True):
         if predicate not in ("=", "!="):
             raise ApiError(
                 400, f"Unsupported filter predicate {predicate[:20]!r} is given. Available predicates: =, !=."
             )
-        if len(value) > LONGEST_VALUE:
+        if len(value) > MAX_VALUE_LENGTH:
             raise ApiError(
-                400, f"the value of filter {key[:40]!r} has {len(value)} characters; at most {LONGEST_VALUE}"
+                400, f"the value of filter {key[:40]!r} has {len(value)} characters; at most {MAX_VALUE_LENGTH}"
             )
         found.append(Filter(aliases.get(key.lower(), key.lower()), predicate, value))
     return found

@@ -1,11 +1,12 @@
-"""Clusters that run: known by Kubernetes, shown by their heads, and from the archive when a head does not answer."""
+"""Running clusters: found with Kubernetes, shown by their heads, or from the archive when a head does not answer."""
 
 from ray_history.server.settings import LiveSettings
 
-from .fleet import LIVE, Fleet, Running
+from .fleet import Fleet
 from .gateway import LiveGateway
 from .heads import HeadClient, HeadUnreachable, Version
-from .routes import LivePage, live_routes
+from .routes import LiveDashboard, LivePage
+from .running import LIVE, RunningCluster
 from .settings import api_server, make_fleet
 
 __all__ = [
@@ -13,12 +14,12 @@ __all__ = [
     "Fleet",
     "HeadClient",
     "HeadUnreachable",
+    "LiveDashboard",
     "LiveGateway",
     "LivePage",
     "LiveSettings",
-    "Running",
+    "RunningCluster",
     "Version",
     "api_server",
-    "live_routes",
     "make_fleet",
 ]

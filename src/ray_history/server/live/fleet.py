@@ -1,7 +1,7 @@
-"""The clusters that run, over all API servers we were told of, and the session that each is in.
+"""The running clusters of all API servers, and the session that each is in.
 
-A head tells its session's name. So the stored session of a running cluster is told apart from its older ones by name,
-and a cluster that was deleted and created again hides none of its past.
+Heads report the names of their sessions. By that name the stored session of a running cluster is distinguished from its
+older ones, and a cluster that was deleted and created again hides none of its past.
 """
 
 from __future__ import annotations
@@ -13,37 +13,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from ray_history.archive.catalog import Session
-from ray_history.archive.layout import Cluster
-from ray_history.kube import Discovery, Kubernetes, RayCluster
+from ray_history.kube import Discovery
 
 from .heads import HeadClient, HeadUnreachable
+from .running import RunningCluster
 
 logger = logging.getLogger(__name__)
 
-LIVE = "live"
-_ASK_AGAIN = 60.0
-_AT_ONCE = 8
+_POLL_INTERVAL = 60.0
+_MAX_CONCURRENT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A cluster that runs, and the API server that knows it."""
-
-    cluster: RayCluster
-    kubernetes: Kubernetes
-
-    @property
-    def session(self) -> Session:
-        """As an entry of the catalog, under the name that stands for whatever session it is in."""
-        known = self.cluster
-        cluster = Cluster(known.namespace, known.name, known.owner_kind or "", known.owner_name or "")
-        return Session(cluster, LIVE, known.created)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a head said of itself."""
+class _HeadReport:
+    """The session that a head reported."""
 
     head_pod: str
     at: float
@@ -55,30 +38,31 @@ class Fleet:
 
     def __init__(self, discoveries: Sequence[Discovery] = (), heads: HeadClient | None = None) -> None:
         self._discoveries, self.heads = tuple(discoveries), heads
-        self._told: dict[str, Told] = {}
-        self._broken: tuple[str, ...] = ()
+        self._reports: dict[str, _HeadReport] = {}
+        """By the UID of the cluster."""
+        self._failure: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         for discovery in self._discoveries:
             discovery.on_change = self._changed.set
 
     @property
-    def running(self) -> list[Running]:
-        """By namespace and name; where two API servers know the same name, the first one's."""
-        found: dict[tuple[str, str], Running] = {}
+    def running(self) -> list[RunningCluster]:
+        """Sorted by namespace and name. If two API servers report the same name, the first one's cluster."""
+        found: dict[tuple[str, str], RunningCluster] = {}
         for discovery in self._discoveries:
             for cluster in discovery.clusters:
-                found.setdefault((cluster.namespace, cluster.name), Running(cluster, discovery.kubernetes))
+                found.setdefault((cluster.namespace, cluster.name), RunningCluster(cluster, discovery.kubernetes))
         return [found[key] for key in sorted(found)]
 
-    def find(self, namespace: str, name: str) -> Running | None:
+    def find(self, namespace: str, name: str) -> RunningCluster | None:
         for discovery in self._discoveries:
             cluster = discovery.find(namespace, name)
             if cluster is not None:
-                return Running(cluster, discovery.kubernetes)
+                return RunningCluster(cluster, discovery.kubernetes)
         return None
 
-    def find_owned(self, namespace: str, kind: str, name: str) -> Running | None:
-        """The newest cluster of a RayJob or RayService, one whose head is ready if there is one."""
+    def find_owned(self, namespace: str, kind: str, name: str) -> RunningCluster | None:
+        """The newest cluster of a RayJob or RayService, preferably one whose head is ready."""
         owned = [
             running
             for running in self.running
@@ -89,21 +73,20 @@ class Fleet:
 
     @property
     def missing(self) -> list[str]:
-        """What is not known of the running clusters, and why."""
-        return [*self._broken, *(why for discovery in self._discoveries for why in discovery.missing)]
+        """Why the list of running clusters may be incomplete or out of date; empty if it is not."""
+        return [*self._failure, *(reason for discovery in self._discoveries for reason in discovery.missing)]
 
     @property
-    def contacts_heads(self) -> bool:
-        """Whether there is Kubernetes to ask at all."""
+    def has_kubernetes(self) -> bool:
         return bool(self._discoveries)
 
-    def session_of(self, running: Running) -> str | None:
-        """The name of the session that a cluster is in, once its head told it."""
-        told = self._told.get(running.cluster.uid)
-        return told.session if told and told.head_pod == running.cluster.head_pod else None
+    def session_of(self, running: RunningCluster) -> str | None:
+        """The name of the session that a cluster is in; None until its head reported it."""
+        report = self._reports.get(running.cluster.uid)
+        return report.session if report and report.head_pod == running.cluster.head_pod else None
 
     def current(self) -> frozenset[tuple[str, str, str]]:
-        """Namespace, cluster and session of those clusters whose head told which it is in."""
+        """Namespace, cluster and session of the clusters whose heads reported a session."""
         return frozenset(
             (each.cluster.namespace, each.cluster.name, session)
             for each in self.running
@@ -111,17 +94,17 @@ class Fleet:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow the clusters and poll their heads until cancelled."""
         async with asyncio.TaskGroup() as group:
             for discovery in self._discoveries:
                 group.create_task(discovery.run())
             if self.heads is not None:
-                group.create_task(self._keep_asking(self.heads))
+                group.create_task(self._poll_heads(self.heads))
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        """Within the block the clusters are known, sooner or later."""
-        task = asyncio.create_task(self._run_or_tell())
+        """Follow the clusters in the background, and close all connections at the end."""
+        task = asyncio.create_task(self._run_and_report_failure())
         try:
             yield
         finally:
@@ -132,37 +115,41 @@ class Fleet:
             for discovery in self._discoveries:
                 await discovery.kubernetes.close()
 
-    async def _run_or_tell(self) -> None:
+    async def _run_and_report_failure(self) -> None:
         try:
             await self.run()
-        except Exception:  # whatever it is, the rest of the server goes on
+        except Exception:  # the rest of the server does not depend on it
             logger.exception("running clusters are no longer followed")
-            self._broken = ("running clusters are no longer followed; the log says why",)
+            self._failure = ("running clusters are no longer followed; see the server log",)
 
-    async def _keep_asking(self, heads: HeadClient) -> None:
-        turns = asyncio.Semaphore(_AT_ONCE)
+    async def _poll_heads(self, heads: HeadClient) -> None:
+        semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
         while True:
             self._changed.clear()
             running = self.running
-            self._told = {r.cluster.uid: self._told[r.cluster.uid] for r in running if r.cluster.uid in self._told}
-            await asyncio.gather(*(self._ask(heads, each, turns) for each in running if self._is_due(each)))
+            uids = {each.cluster.uid for each in running}
+            self._reports = {uid: report for uid, report in self._reports.items() if uid in uids}
+            await asyncio.gather(*(self._poll_head(heads, each, semaphore) for each in running if self._is_due(each)))
             try:
-                await asyncio.wait_for(self._changed.wait(), _ASK_AGAIN)
+                await asyncio.wait_for(self._changed.wait(), _POLL_INTERVAL)
             except TimeoutError:
                 continue
 
-    def _is_due(self, running: Running) -> bool:
-        told = self._told.get(running.cluster.uid)
+    def _is_due(self, running: RunningCluster) -> bool:
+        report = self._reports.get(running.cluster.uid)
         if not running.cluster.head_service:
             return False
-        return told is None or told.head_pod != running.cluster.head_pod or time.monotonic() - told.at >= _ASK_AGAIN / 2
+        if report is None or report.head_pod != running.cluster.head_pod:
+            return True
+        return time.monotonic() - report.at >= _POLL_INTERVAL / 2
 
-    async def _ask(self, heads: HeadClient, running: Running, turns: asyncio.Semaphore) -> None:
+    async def _poll_head(self, heads: HeadClient, running: RunningCluster, semaphore: asyncio.Semaphore) -> None:
         pod = running.cluster.head_pod
-        async with turns:
+        async with semaphore:
             try:
-                told = await heads.version(running)
-                self._told[running.cluster.uid] = Told(pod, time.monotonic(), told.session_name)
-            except HeadUnreachable as silent:
-                logger.info("%s/%s: %s", running.cluster.namespace, running.cluster.name, silent)
-                self._told[running.cluster.uid] = Told(pod, time.monotonic(), self.session_of(running))
+                version = await heads.version(running)
+                session = version.session_name
+            except HeadUnreachable as error:
+                logger.info("%s: %s", running.name, error)
+                session = self.session_of(running)
+            self._reports[running.cluster.uid] = _HeadReport(pod, time.monotonic(), session)

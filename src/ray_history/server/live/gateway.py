@@ -1,13 +1,12 @@
-"""What `live` shows: the head while it answers, and the archive when it does not, which is said.
+"""The session name `live`: requests go to the head while it answers, and otherwise to the archive.
 
-What is shown from the archive carries the header `X-Ray-History-Note`, and `_status` the same text. A cluster that is
-gone stays visible under `live` for an hour: who looks at it when it ends sees its end, not an error.
+Answers from the archive have a header `X-Ray-History-Note`, and `_status` contains the same note. A cluster that has
+ended stays available under `live` for an hour, so that viewers of its last minutes see its end instead of an error.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,15 +20,16 @@ from ray_history.server.http.responses import ApiError, note_value
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.manager import Sessions
 
-from .fleet import LIVE, Fleet, Running
+from .fleet import Fleet
 from .heads import HeadUnreachable
+from .running import LIVE, RunningCluster
 
 NOTE = b"x-ray-history-note"
-_STAYS = 3600.0
+_AVAILABLE_FOR = 3600.0
 
 
 class LiveGateway:
-    """Leads requests for `live` to the head or to the archive."""
+    """Passes requests for `live` to the head or to the archive."""
 
     def __init__(
         self, fleet: Fleet, catalog: SessionCatalog, sessions: Sessions, heads: Router | None, archived: ASGIApp
@@ -38,7 +38,7 @@ class LiveGateway:
         self._catalog, self._sessions, self._heads, self._archived = catalog, sessions, heads, archived
 
     @property
-    def asks_heads(self) -> bool:
+    def forwards(self) -> bool:
         return self._heads is not None
 
     async def __call__(self, namespace: str, cluster: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,22 +46,25 @@ class LiveGateway:
         if not await viewer.can_see(namespace, cluster):
             raise Hidden(_not_running(namespace, cluster))
         running = self.fleet.find(namespace, cluster)
-        why = "heads are not asked (--no-live-proxy)"
+        reason = "requests are not forwarded to heads (--no-live-proxy)"
         if running is not None and self._heads is not None:
-            sent = _Sent(send)
+            answer = _WatchedSend(send)
             try:
-                await self._heads({**scope, "ray_history.running": running}, receive, sent)
+                await self._heads({**scope, "ray_history.running": running}, receive, answer)
                 return
-            except HeadUnreachable as silent:
-                if sent.started:
-                    raise  # too late for another answer: the connection is cut, which the client sees
-                why = str(silent)
-        session, note = await self._stored(viewer, namespace, cluster, running, why)
+            except HeadUnreachable as error:
+                if answer.has_started:
+                    raise  # too late for another answer: cutting the connection shows the client that it is incomplete
+                reason = str(error)
+        session, note = await self._fallback(viewer, namespace, cluster, running, reason)
         inner = {**scope, "ray_history.session": session, "ray_history.note": note}
-        await self._archived(inner, receive, _noting(send, note))
+        await self._archived(inner, receive, _with_note(send, note))
 
-    async def entered(self, viewer: Viewer, namespace: str, kind: str, name: str, *, must: bool) -> Session | None:
-        """The live session of who is named, for who enters it: it runs or, if there `must` be one, seems to."""
+    async def enter(self, viewer: Viewer, namespace: str, kind: str, name: str, *, must: bool) -> Session | None:
+        """The live session of a cluster, or of a RayJob or RayService, for a browser that enters it.
+
+        With `must` a session that runs according to its ledgers is enough, and a 404 is raised if there is none.
+        """
         by_name = kind == "raycluster"
         if must and by_name and not await viewer.can_see(namespace, name):
             raise Hidden(_not_running(namespace, name))
@@ -71,12 +74,12 @@ class LiveGateway:
         if not must:
             return None
         newest = await self._newest(viewer, namespace, name) if by_name else None
-        if newest is None or not (await self._life(newest)).goes_on:
+        if newest is None or not (await self._last_known(newest)).is_live:
             raise ApiError(404, _not_running(namespace, name))
         return Session(newest.cluster, LIVE, newest.started)
 
     async def resume(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
-        """The live session that a browser entered before; it may have ended since."""
+        """The live session that a browser entered before and that may have ended since."""
         if not await viewer.can_see(namespace, cluster):
             raise Hidden(_not_running(namespace, cluster))
         running = self.fleet.find(namespace, cluster)
@@ -87,43 +90,45 @@ class LiveGateway:
             raise ApiError(404, _not_running(namespace, cluster))
         return Session(newest.cluster, LIVE, newest.started)
 
-    async def listed(self, viewer: Viewer, stored: Catalog, most: int) -> list[Session]:
-        """Running clusters first, each once with its older sessions beneath; then all others, newest first.
+    async def list_sessions(self, viewer: Viewer, stored: Catalog, limit: int) -> list[Session]:
+        """Running clusters first, each followed by its older sessions; then all others, newest first.
 
-        What is stored of the session that a cluster is in is left out: `live` stands for it.
+        The stored part of a current session is omitted: `live` stands for it. `limit` applies to stored sessions.
         """
         running = {each.session.cluster: each for each in self.fleet.running}
-        seen = await viewer.visible(running)
-        current = {_names(c): self.fleet.session_of(r) for c, r in running.items() if c in seen}
-        beneath: dict[tuple[str, str], list[Session]] = {names: [] for names in current}
+        visible = await viewer.visible(running)
+        current = {_names(c): self.fleet.session_of(r) for c, r in running.items() if c in visible}
+        older: dict[tuple[str, str], list[Session]] = {names: [] for names in current}
         others: list[Session] = []
-        for session in [s for s in stored.sessions if current.get(_names(s.cluster)) != s.name][:most]:
-            beneath.get(_names(session.cluster), others).append(session)
-        live = (row for c, r in running.items() if c in seen for row in (r.session, *beneath[_names(c)]))
+        for session in [s for s in stored.sessions if current.get(_names(s.cluster)) != s.name][:limit]:
+            older.get(_names(session.cluster), others).append(session)
+        live = (row for c, r in running.items() if c in visible for row in (r.session, *older[_names(c)]))
         return [*live, *others]
 
-    async def _stored(
-        self, viewer: Viewer, namespace: str, cluster: str, running: Running | None, why: str
+    async def _fallback(
+        self, viewer: Viewer, namespace: str, cluster: str, running: RunningCluster | None, reason: str
     ) -> tuple[Session, str]:
-        """The session to show instead, and what to say about it."""
+        """The stored session to show instead of the head, and the note about it."""
         if running is not None:
             current = self.fleet.session_of(running)
             found = await self._newest(viewer, namespace, cluster, current) if current else None
             found = found or await self._newest(viewer, namespace, cluster)
             if found is None:
-                raise ApiError(503, f"{namespace}/{cluster} runs, but {why}; and nothing of it is archived yet")
+                raise ApiError(503, f"{namespace}/{cluster} is running, but {reason}; nothing of it is archived yet")
             older = " of an earlier cluster of that name" if found.started < running.cluster.created - 60 else ""
-            return found, f"shown from the archive, session {found.name}{older}: {why}"
+            return found, f"shown from the archive, session {found.name}{older}: {reason}"
         found = await self._newest(viewer, namespace, cluster)
         if found is None:
             raise ApiError(404, _not_running(namespace, cluster))
-        life = await self._life(found)
-        if life.goes_on and not self.fleet.contacts_heads:
-            return found, f"shown from the archive, session {found.name}: its collectors say that it goes on"
-        if time.time() - life.last > _STAYS or not (life.goes_on or life.over or self.fleet.contacts_heads):
+        known = await self._last_known(found)
+        if known.is_live and not self.fleet.has_kubernetes:
+            return found, f"shown from the archive, session {found.name}: its collectors still send heartbeats"
+        if time.time() - known.last > _AVAILABLE_FOR or not (
+            known.is_live or known.is_over or self.fleet.has_kubernetes
+        ):
             raise ApiError(404, _not_running(namespace, cluster))
-        moment = f"{datetime.fromtimestamp(life.last, UTC):%H:%M:%S} UTC"
-        return found, f"shown from the archive, session {found.name}: it runs no more, last seen at {moment}"
+        moment = f"{datetime.fromtimestamp(known.last, UTC):%H:%M:%S} UTC"
+        return found, f"shown from the archive, session {found.name}: no longer running, last seen at {moment}"
 
     async def _newest(self, viewer: Viewer, namespace: str, cluster: str, name: str = "latest") -> Session | None:
         try:
@@ -133,23 +138,23 @@ class LiveGateway:
                 raise
             return None
 
-    async def _life(self, session: Session) -> _Life:
+    async def _last_known(self, session: Session) -> _LastKnown:
         opened = await self._sessions.acquire(session)
         try:
             is_live = opened.state == "live"
             last = opened.ended_ns or opened.facts.get("last_ns") or session.started * 1_000_000_000
-            return _Life(not is_live, is_live and bool(opened.signs.alive_until), last / 1e9)
+            return _LastKnown(not is_live, is_live and bool(opened.signs.alive_until), last / 1e9)
         finally:
             self._sessions.release(opened)
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
-    """What the archive tells of a session's life."""
+class _LastKnown:
+    """The state of a session according to the archive."""
 
-    over: bool
-    goes_on: bool
-    """Its collectors say so; those of KubeRay say nothing."""
+    is_over: bool
+    is_live: bool
+    """Its ledgers say so. Without ledgers, as with KubeRay's collectors, neither is known to be true."""
     last: float
     """Unix seconds of the last sign of life."""
 
@@ -159,21 +164,21 @@ def _names(cluster: Cluster) -> tuple[str, str]:
 
 
 def _not_running(namespace: str, cluster: str) -> str:
-    return f"no live cluster {namespace}/{cluster} is known; `latest` opens its newest session"
+    return f"no running cluster {namespace}/{cluster}; `latest` opens its newest session"
 
 
-class _Sent:
-    """Knows whether an answer has begun."""
+class _WatchedSend:
+    """Notes whether an answer has begun."""
 
     def __init__(self, send: Send) -> None:
-        self._send, self.started = send, False
+        self._send, self.has_started = send, False
 
     async def __call__(self, message: Message) -> None:
-        self.started = True
+        self.has_started = True
         await self._send(message)
 
 
-def _noting(send: Send, note: str) -> Callable[[Message], Awaitable[None]]:
+def _with_note(send: Send, note: str) -> Send:
     async def out(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
             message["headers"] = [*message.get("headers", []), (NOTE, note_value(note).encode())]

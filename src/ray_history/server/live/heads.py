@@ -1,12 +1,12 @@
-"""Asks the heads of running clusters: GET and HEAD, and one web socket to listen to.
+"""Requests to the heads of running clusters: GET, HEAD, and one web socket that is only read.
 
 Invariants:
-* where a request goes is told by the Kubernetes API alone, and redirects are not followed;
-* of what the viewer sent only the path, the query and what kind of answer they take goes on: no cookie, no token;
-* of what the head answers only a few headers go on, and nothing that a browser would run: whoever owns a cluster must
-  not be able to script the pages of others;
-* a head that gives no answer raises HeadUnreachable before anything was sent to the viewer, and is left alone for some
-  seconds.
+* only the Kubernetes API determines the address of a head, and redirects are not followed;
+* of the viewer's request only the path, the query and the accepted types are forwarded: no cookie, no token;
+* of the head's answer only a few headers are forwarded, and nothing that a browser would run: the owner of a cluster
+  must not be able to run scripts in pages of others;
+* if a head does not answer, HeadUnreachable is raised before anything is sent to the viewer, and the head is not
+  contacted again for some seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -24,101 +23,105 @@ from yarl import URL
 from ray_history import __version__
 from ray_history.kube import HeadEndpoint, HeadResolver, KubeError
 
-if TYPE_CHECKING:
-    from .fleet import Running
+from .running import RunningCluster
 
-_CONNECT = 5.0
-_ANSWER = 60.0
-"""Ray's own limit for a list is 30 seconds."""
-_LEFT_ALONE = 5.0
-LARGEST = 128 << 20
-"""Ten times what 10,000 rows with details weigh."""
-
-
-_OURS = {"User-Agent": f"ray-history/{__version__}"}
+_CONNECT_TIMEOUT = 5.0
+_TIMEOUT = 60.0
+"""Ray's own limit for a listing is 30 seconds."""
+_RETRY_AFTER = 5.0
+MAX_BODY = 128 << 20
+"""Ten times the size of 10,000 rows with details."""
+_HEADERS = {"User-Agent": f"ray-history/{__version__}"}
 
 
 class HeadUnreachable(Exception):
-    """The head cannot be asked, or gives no answer; the message says why in one line."""
+    """The head cannot be contacted, or does not answer; the message gives the reason in one line."""
 
 
 class Version(msgspec.Struct):
-    """What `/api/version` tells."""
+    """The answer of `/api/version`."""
 
     ray_version: str | None = None
     session_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HeadAnswer:
-    """What a head answered; the body comes in pieces, and raises HeadUnreachable when it breaks off."""
+class HeadResponse:
+    """The answer of a head. Reading the body raises HeadUnreachable when the connection breaks."""
 
     status: int
     headers: Mapping[str, str]
     pieces: AsyncIterator[bytes]
 
     @property
-    def kind(self) -> str:
+    def media_type(self) -> str:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    async def whole(self) -> bytes:
+    async def read(self) -> bytes:
         body = bytearray()
         async for piece in self.pieces:
             body += piece
-            if len(body) > LARGEST:
-                raise HeadUnreachable(f"its head's answer is larger than {LARGEST >> 20} MiB")
+            if len(body) > MAX_BODY:
+                raise HeadUnreachable(f"its head's answer is larger than {MAX_BODY >> 20} MiB")
         return bytes(body)
 
 
 class HeadClient:
-    """The client for all heads. To be used and closed within one event loop."""
+    """The client for all heads. It must be used and closed within one event loop."""
 
-    def __init__(self, ways: HeadResolver) -> None:
-        self._ways = ways
+    def __init__(self, resolver: HeadResolver) -> None:
+        self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
-        self._left_alone: dict[str, tuple[float, str]] = {}
-        self.asked_total = 0
-        self.silent_total = 0
+        self._unreachable: dict[str, tuple[float, str]] = {}
+        self.requests_total = 0
+        self.failures_total = 0
 
     @asynccontextmanager
-    async def ask(
-        self, running: Running, method: str, path: str, query: str = "", accept: str = "*/*", *, follow: bool = False
-    ) -> AsyncIterator[HeadAnswer]:
-        """The head's answer; `follow` waits for its next piece as long as it takes."""
-        self._check_left_alone(running)
-        limit = None if follow else _ANSWER
-        limits = aiohttp.ClientTimeout(total=limit, sock_connect=_CONNECT)
-        self.asked_total += 1
-        for again in (True, False):
-            door = await self._door(running)
-            headers = {**door.headers, **_OURS, "Accept": accept, "Accept-Encoding": "identity"}
-            url = URL(door.address + path + (f"?{query}" if query else ""), encoded=True)
-            with self._silence(running):
+    async def request(
+        self,
+        running: RunningCluster,
+        method: str,
+        path: str,
+        query: str = "",
+        accept: str = "*/*",
+        *,
+        follow: bool = False,
+    ) -> AsyncIterator[HeadResponse]:
+        """The head's answer. With `follow` it has no time limit."""
+        self._check_reachable(running)
+        timeout = aiohttp.ClientTimeout(total=None if follow else _TIMEOUT, sock_connect=_CONNECT_TIMEOUT)
+        self.requests_total += 1
+        for may_retry in (True, False):
+            endpoint = await self._endpoint(running)
+            headers = {**endpoint.headers, **_HEADERS, "Accept": accept, "Accept-Encoding": "identity"}
+            url = URL(endpoint.address + path + (f"?{query}" if query else ""), encoded=True)
+            with self._unreachable_on_failure(running):
                 response = await self._open_session().request(
-                    method, url, headers=headers, timeout=limits, **{**door.transport, "allow_redirects": False}
+                    method, url, headers=headers, timeout=timeout, **{**endpoint.transport, "allow_redirects": False}
                 )
             try:
-                if response.status in (401, 403) and again and self._ways.forget_token(running.cluster):
-                    continue  # it may have been renewed
+                if response.status in (401, 403) and may_retry and self._resolver.forget_token(running.cluster):
+                    continue  # the token may have been renewed
                 yield await self._answer(running, response)
                 return
             finally:
                 response.close()
 
     @asynccontextmanager
-    async def listen(self, running: Running, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A web socket of the head."""
-        self._check_left_alone(running)
-        self.asked_total += 1
-        door = await self._door(running)
+    async def open_websocket(
+        self, running: RunningCluster, path: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        self._check_reachable(running)
+        self.requests_total += 1
+        endpoint = await self._endpoint(running)
         transport = {
-            name: value for name, value in door.transport.items() if name in ("ssl", "server_hostname", "proxy")
+            name: value for name, value in endpoint.transport.items() if name in ("ssl", "server_hostname", "proxy")
         }
-        with self._silence(running):
+        with self._unreachable_on_failure(running):
             socket = await self._open_session().ws_connect(
-                URL(door.address + path, encoded=True),
-                headers={**door.headers, **_OURS},
-                max_msg_size=LARGEST,
+                URL(endpoint.address + path, encoded=True),
+                headers={**endpoint.headers, **_HEADERS},
+                max_msg_size=MAX_BODY,
                 **transport,
             )
         try:
@@ -126,64 +129,64 @@ class HeadClient:
         finally:
             await socket.close()
 
-    async def version(self, running: Running) -> Version:
-        """Which Ray, and in which session."""
-        async with self.ask(running, "GET", "/api/version") as answer:
+    async def version(self, running: RunningCluster) -> Version:
+        """The version of Ray and the session of the head."""
+        async with self.request(running, "GET", "/api/version") as answer:
             try:
-                return msgspec.json.decode(await answer.whole(), type=Version)
+                return msgspec.json.decode(await answer.read(), type=Version)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 raise HeadUnreachable(
-                    f"its head answers {answer.status} and no version: it is no Ray Dashboard"
+                    f"its head answered {answer.status} without a version: not a Ray Dashboard"
                 ) from None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def _door(self, running: Running) -> HeadEndpoint:
+    async def _endpoint(self, running: RunningCluster) -> HeadEndpoint:
         try:
-            return await self._ways.door(running.kubernetes, running.cluster)
+            return await self._resolver.endpoint(running.kubernetes, running.cluster)
         except KubeError as error:
             raise HeadUnreachable(str(error)) from None
 
-    async def _answer(self, running: Running, response: aiohttp.ClientResponse) -> HeadAnswer:
-        """The answer of the dashboard, told apart from that of something on the way to it."""
+    async def _answer(self, running: RunningCluster, response: aiohttp.ClientResponse) -> HeadResponse:
+        """The answer of the dashboard; refusals, redirects and errors of the API server raise HeadUnreachable."""
         status = response.status
         if status in (401, 403):
-            raise HeadUnreachable(f"its head refuses us with {status}: the token that it asks for is missing or wrong")
+            raise HeadUnreachable(f"its head refused the request with {status}: the required token is missing or wrong")
         if 300 <= status < 400 and status != 304:
-            raise HeadUnreachable(f"its head sends us elsewhere with {status}, which is not followed")
-        answer = HeadAnswer(status, response.headers, self._pieces(running, response))
-        if self._ways.through_api_server and status >= 400 and answer.kind == "application/json":
-            body = await answer.whole()
-            if (why := _status_message(body)) is not None:
-                raise self._silent(running, f"the API server cannot reach its head: {why}")
-            return replace(answer, pieces=_one(body))
+            raise HeadUnreachable(f"its head answered with a redirect ({status}), which is not followed")
+        answer = HeadResponse(status, response.headers, self._pieces(running, response))
+        if self._resolver.through_api_server and status >= 400 and answer.media_type == "application/json":
+            body = await answer.read()
+            if (message := _status_message(body)) is not None:
+                raise self._failed(running, f"the API server cannot reach its head: {message}")
+            return replace(answer, pieces=_one_piece(body))
         return answer
 
-    async def _pieces(self, running: Running, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        with self._silence(running):
+    async def _pieces(self, running: RunningCluster, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        with self._unreachable_on_failure(running):
             async for piece in response.content.iter_any():
                 yield piece
 
     @contextmanager
-    def _silence(self, running: Running) -> Iterator[None]:
+    def _unreachable_on_failure(self, running: RunningCluster) -> Iterator[None]:
         try:
             yield
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            told = str(error).replace("\n", " ") or type(error).__name__
-            raise self._silent(running, f"its head cannot be reached: {told[:200]}") from error
+            reason = str(error).replace("\n", " ") or type(error).__name__
+            raise self._failed(running, f"its head cannot be reached: {reason[:200]}") from error
 
-    def _silent(self, running: Running, why: str) -> HeadUnreachable:
-        self.silent_total += 1
-        self._left_alone[running.cluster.uid] = time.monotonic() + _LEFT_ALONE, why
-        return HeadUnreachable(why)
+    def _failed(self, running: RunningCluster, reason: str) -> HeadUnreachable:
+        self.failures_total += 1
+        self._unreachable[running.cluster.uid] = time.monotonic() + _RETRY_AFTER, reason
+        return HeadUnreachable(reason)
 
-    def _check_left_alone(self, running: Running) -> None:
-        until, why = self._left_alone.get(running.cluster.uid, (0.0, ""))
+    def _check_reachable(self, running: RunningCluster) -> None:
+        until, reason = self._unreachable.get(running.cluster.uid, (0.0, ""))
         if time.monotonic() < until:
-            raise HeadUnreachable(why)
-        self._left_alone.pop(running.cluster.uid, None)
+            raise HeadUnreachable(reason)
+        self._unreachable.pop(running.cluster.uid, None)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -193,16 +196,16 @@ class HeadClient:
         return self._session
 
 
-async def _one(body: bytes) -> AsyncIterator[bytes]:
+async def _one_piece(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
 def _status_message(body: bytes) -> str | None:
-    """The message of a Status object of Kubernetes; None if it is none."""
+    """The message of a Kubernetes Status object; None if the body is something else."""
     try:
-        told = msgspec.json.decode(body)
+        status = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    if isinstance(told, dict) and told.get("kind") == "Status" and told.get("apiVersion") == "v1":
-        return str(told.get("message", ""))[:200]
+    if isinstance(status, dict) and status.get("kind") == "Status" and status.get("apiVersion") == "v1":
+        return str(status.get("message", ""))[:200]
     return None

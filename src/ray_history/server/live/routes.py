@@ -1,7 +1,8 @@
-"""What of a running cluster's dashboard is shown: its answers, in the pages that we have.
+"""The dashboard of a running cluster: answers of its head, in pages of this server.
 
-The pages are ours, of the nearest Ray version, and not the head's: whoever owns a cluster could put any script into
-those. Paths that act on the cluster are not passed on (profiling attaches to processes), nor is `/api/packages`, code.
+The pages come from this server's builds of the nearest Ray version. Those of the head could contain any script of the
+owner of the cluster. Paths that act on the cluster (profiling attaches to processes) and `/api/packages`, which serves
+code, are not forwarded.
 """
 
 from __future__ import annotations
@@ -24,86 +25,92 @@ from starlette.websockets import WebSocket
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.responses import JSON, ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.http.shutdown import until_shutdown
-from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
+from ray_history.server.redaction.log_lines import RedactedLines, written_by_ray
 from ray_history.server.redaction.rules import has_secrets, redacted
 from ray_history.server.sessions.endpoint import with_and_without_slash
 
-from .fleet import LIVE, Running
-from .heads import HeadAnswer, HeadClient, HeadUnreachable, Version
+from .heads import HeadClient, HeadResponse, HeadUnreachable, Version
+from .running import LIVE, RunningCluster
 
 FOLLOWED = "/api/v0/logs/stream"
 TAILED = "/api/jobs/{job_or_submission_id}/logs/tail"
 
-_KINDS = ("application/json", "text/plain", "application/octet-stream", "text/event-stream")
-_KEPT = ("content-disposition", "content-range", "etag", "last-modified")
+_MEDIA_TYPES = ("application/json", "text/plain", "application/octet-stream", "text/event-stream")
+_FORWARDED_HEADERS = ("content-disposition", "content-range", "etag", "last-modified")
 
-LivePage: TypeAlias = Callable[[Request, Running, Version], Awaitable[Response]]
-"""Makes the dashboard's page, once the head told its version."""
+LivePage: TypeAlias = Callable[[Request, RunningCluster, Version], Awaitable[Response]]
+"""Renders the dashboard's page for a head of that version."""
 
 
-def running_of(scope: Scope) -> Running:
+def running_of(scope: Scope) -> RunningCluster:
     """The running cluster that a request is about."""
-    running: Running = scope["ray_history.running"]
+    running: RunningCluster = scope["ray_history.running"]
     return running
 
 
-def live_routes(
-    heads: HeadClient, frontends: Frontends, show: LivePage, forwarded: Iterable[str], *, redact: bool
-) -> list[BaseRoute]:
-    """The dashboard of a live cluster; `forwarded` are the paths of the head that requests are passed on to."""
+@dataclass(frozen=True, slots=True)
+class LiveDashboard:
+    """The dashboard of a running cluster."""
 
-    async def page(request: Request) -> Response:
+    heads: HeadClient
+    frontends: Frontends
+    show: LivePage
+    redact: bool
+
+    def routes(self, forwarded: Iterable[str]) -> list[BaseRoute]:
+        """`forwarded` are the paths of the head that requests are passed on to."""
+        heads, redact = self.heads, self.redact
+        paths = with_and_without_slash((path, path) for path in forwarded)
+        return [
+            *(_get(path, ProxyRoute(heads, head_path, redact)) for path, head_path in paths),
+            _get(FOLLOWED, ProxyRoute(heads, FOLLOWED, redact, follow=True)),
+            WebSocketRoute(TAILED, JobLogProxy(heads)),
+            Route("/_status", self.status),
+            Route("/api/v0/runtime_env_redaction", self.redaction),
+            Route("/api/profiling_enabled", _no_profiling),
+            Route("/", self.page),
+            Route("/_session", _redirect_to_dashboard),
+            Route("/api/{rest:path}", _refuse),
+            Route("/{name:path}", self.file),
+        ]
+
+    async def page(self, request: Request) -> Response:
         running = running_of(request.scope)
-        told = await heads.version(running)  # a head that is silent shows nothing: the archive does
-        return await show(request, running, told)
+        # If the head does not answer, this raises before anything is sent, and the archive is shown instead.
+        return await self.show(request, running, await self.heads.version(running))
 
-    async def file(request: Request) -> Response:
-        return frontends.file(request.path_params["name"])
+    async def status(self, request: Request) -> Response:
+        version = await self.heads.version(running_of(request.scope))
+        return plain_json({"session": version.session_name or LIVE, "ready": True, "stage": "ready", "note": ""})
 
-    async def status(request: Request) -> Response:
-        told = await heads.version(running_of(request.scope))
-        return plain_json({"session": told.session_name or LIVE, "ready": True, "stage": "ready", "note": ""})
+    async def redaction(self, _: Request) -> Response:
+        return enveloped({"redactionEnabled": self.redact})
 
-    async def redaction(_: Request) -> Response:
-        return enveloped({"redactionEnabled": redact})
-
-    async def profiling(_: Request) -> Response:
-        return no_profiling()
-
-    return [
-        *(
-            _route(path, ProxyRoute(heads, spelled, redact))
-            for path, spelled in with_and_without_slash((path, path) for path in forwarded)
-        ),
-        _route(FOLLOWED, ProxyRoute(heads, FOLLOWED, redact, follow=True)),
-        WebSocketRoute(TAILED, Tailing(heads)),
-        Route("/_status", status),
-        Route("/api/v0/runtime_env_redaction", redaction),
-        Route("/api/profiling_enabled", profiling),
-        Route("/", page),
-        Route("/_session", _dashboard),
-        Route("/api/{rest:path}", _not_passed),
-        Route("/{name:path}", file),
-    ]
+    async def file(self, request: Request) -> Response:
+        return self.frontends.file(request.path_params["name"])
 
 
-def _route(path: str, endpoint: ProxyRoute) -> Route:
+def _get(path: str, endpoint: ProxyRoute) -> Route:
     return Route(path, endpoint, methods=["GET", "HEAD"])
 
 
-async def _dashboard(request: Request) -> Response:
-    """A running cluster has no page of its own but its dashboard."""
+async def _no_profiling(_: Request) -> Response:
+    return no_profiling()
+
+
+async def _redirect_to_dashboard(request: Request) -> Response:
+    """A running cluster has no session page, only its dashboard."""
     return RedirectResponse(request.url.path.removesuffix("_session"), 307)
 
 
-async def _not_passed(request: Request) -> Response:
+async def _refuse(request: Request) -> Response:
     path = str(request.path_params["rest"])[:100]
-    raise ApiError(501, f"/api/{path} of a running cluster is not passed on; ask its head, or open a stored session")
+    raise ApiError(501, f"/api/{path} is not forwarded to running clusters; ask the head, or open a stored session")
 
 
 @dataclass(eq=False)
 class ProxyRoute:
-    """Passes one path on to the head."""
+    """Forwards one path to the head."""
 
     heads: HeadClient
     path: str
@@ -112,40 +119,43 @@ class ProxyRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        query = scope["query_string"].decode("ascii", "ignore")
-        accept = request.headers.get("accept", "*/*")
-        gone = asyncio.create_task(_disconnected(receive))
-        work = asyncio.create_task(self._pass_on(request, query, accept, send))
+        disconnected = asyncio.create_task(_until_disconnected(receive))
+        work = asyncio.create_task(self._forward(request, send))
         try:
-            await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({disconnected, work}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
         finally:
-            gone.cancel()
-            work.cancel()  # the viewer left: the head is left too
-            await asyncio.gather(gone, work, return_exceptions=True)
+            disconnected.cancel()
+            work.cancel()  # a request to the head ends when the viewer disconnects
+            await asyncio.gather(disconnected, work, return_exceptions=True)
 
-    async def _pass_on(self, request: Request, query: str, accept: str, send: Send) -> None:
-        path = filled(self.path, request.path_params)
-        running = running_of(request.scope)
-        async with self.heads.ask(running, request.method, path, query, accept, follow=self.follow) as answer:
-            if self.redact and answer.kind == "application/json" and request.method == "GET":
-                await _redacted(answer, await answer.whole(), request.scope, send)
+    async def _forward(self, request: Request, send: Send) -> None:
+        scope, path = request.scope, fill_path(self.path, request.path_params)
+        query, accept = scope["query_string"].decode("ascii", "ignore"), request.headers.get("accept", "*/*")
+        async with self.heads.request(
+            running_of(scope), request.method, path, query, accept, follow=self.follow
+        ) as answer:
+            if self.redact and answer.media_type == "application/json" and request.method == "GET":
+                await _send_redacted(answer, await answer.read(), scope, send)
             else:
-                # All names that are given: Ray takes another one of several than we do.
+                # Of several names Ray uses another one than this server does, so all are checked.
                 names = request.query_params.getlist("filename") if self.redact else []
-                shown = next(filter(None, map(written_by_ray, names)), None)
-                await self._stream(answer, HiddenLines(shown) if shown else None, request.scope, send)
+                redact_line = next(filter(None, map(written_by_ray, names)), None)
+                await self._stream(answer, RedactedLines(redact_line) if redact_line else None, scope, send)
 
-    async def _stream(self, answer: HeadAnswer, lines: HiddenLines | None, scope: Scope, send: Send) -> None:
+    async def _stream(self, answer: HeadResponse, lines: RedactedLines | None, scope: Scope, send: Send) -> None:
         headers = list(_headers(answer))
         if self.follow:
-            headers.append((b"cache-control", b"no-store, no-transform"))  # what comes is to be seen at once
-        elif "Content-Length" in answer.headers and answer.kind != "application/json" and not lines:  # else it changes
+            headers.append(
+                (b"cache-control", b"no-store, no-transform")
+            )  # neither compression nor a proxy may hold bytes back
+        elif "Content-Length" in answer.headers and answer.media_type != "application/json" and not lines:
+            # Only an answer that is not redacted keeps its length.
             headers.append((b"content-length", answer.headers["Content-Length"].encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
-            pieces = _without_secrets(answer.pieces, lines) if lines else answer.pieces
+            pieces = _redacted_lines(answer.pieces, lines) if lines else answer.pieces
             async for piece in until_shutdown(scope, pieces) if self.follow else pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except HeadUnreachable:
@@ -154,85 +164,84 @@ class ProxyRoute:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _without_secrets(pieces: AsyncIterator[bytes], lines: HiddenLines) -> AsyncIterator[bytes]:
-    """A log that Ray itself writes, as it comes."""
+async def _redacted_lines(pieces: AsyncIterator[bytes], lines: RedactedLines) -> AsyncIterator[bytes]:
     async for piece in pieces:
         yield await run_in_threadpool(lines.taken, piece)
     yield lines.rest()
 
 
-async def _redacted(answer: HeadAnswer, body: bytes, scope: Scope, send: Send) -> None:
-    """An answer without secrets."""
-
-    def without_secrets() -> bytes:
-        told = msgspec.json.decode(body, type=Any if has_secrets(body) else msgspec.Raw)
-        return msgspec.json.encode(redacted(told))
-
+async def _send_redacted(answer: HeadResponse, body: bytes, scope: Scope, send: Send) -> None:
     try:
-        body = await run_in_threadpool(without_secrets)
+        body = await run_in_threadpool(_redact_json, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise HeadUnreachable("its head's answer is no JSON, though it says so") from None
+        raise HeadUnreachable("its head sent malformed JSON") from None
     response = Response(body, answer.status, media_type=JSON)
     response.raw_headers += [pair for pair in _headers(answer) if pair[0] not in (b"content-type", b"etag")]
-    await response(scope, _nothing, send)
+    await response(scope, _no_messages, send)
 
 
-def _headers(answer: HeadAnswer) -> Iterator[tuple[bytes, bytes]]:
-    kind = answer.headers.get("Content-Type", "") if answer.kind in _KINDS else "text/plain; charset=utf-8"
-    yield b"content-type", kind.encode("latin-1", "replace")
-    for name in _KEPT:
+def _redact_json(body: bytes) -> bytes:
+    value = msgspec.json.decode(body, type=Any if has_secrets(body) else msgspec.Raw)
+    return msgspec.json.encode(redacted(value))
+
+
+def _headers(answer: HeadResponse) -> Iterator[tuple[bytes, bytes]]:
+    is_safe = answer.media_type in _MEDIA_TYPES
+    content_type = answer.headers.get("Content-Type", "") if is_safe else "text/plain; charset=utf-8"
+    yield b"content-type", content_type.encode("latin-1", "replace")
+    for name in _FORWARDED_HEADERS:
         if name in answer.headers:
             yield name.encode(), answer.headers[name].encode("latin-1", "replace")
 
 
-def filled(path: str, parts: dict[str, str]) -> str:
-    """Ray's path, with the parts that were asked for."""
+def fill_path(path: str, parts: dict[str, str]) -> str:
+    """Ray's path with the parts of the request."""
     for name, value in parts.items():
         if f"{{{name}}}" in path:
             if value in (".", ".."):
-                raise ApiError(400, f"{value} is no name")
+                raise ApiError(400, f"invalid {name} {value!r}")
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 
 
 @dataclass(eq=False)
-class Tailing:
-    """Passes on what the head says about a job's log, and nothing back."""
+class JobLogProxy:
+    """Forwards the web socket with a job's log. Messages of the client are ignored."""
 
     heads: HeadClient
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        path = filled(TAILED, socket.path_params)
-        async with self.heads.listen(running_of(scope), path) as head:
+        path = fill_path(TAILED, socket.path_params)
+        async with self.heads.open_websocket(running_of(scope), path) as head:
             await socket.accept()
-            gone = asyncio.create_task(_closed(socket))
-            work = asyncio.create_task(_pass_texts(head, socket))
+            closed = asyncio.create_task(_until_closed(socket))
+            work = asyncio.create_task(_forward_texts(head, socket))
             try:
-                await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
-                if work.done() and not gone.done():
+                await asyncio.wait({closed, work}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done() and not closed.done():
                     await socket.close(1000 if work.exception() is None else 1011)
             finally:
-                gone.cancel()
+                closed.cancel()
                 work.cancel()
-                await asyncio.gather(gone, work, return_exceptions=True)
+                await asyncio.gather(closed, work, return_exceptions=True)
 
 
-async def _pass_texts(head: aiohttp.ClientWebSocketResponse, socket: WebSocket) -> None:
+async def _forward_texts(head: aiohttp.ClientWebSocketResponse, socket: WebSocket) -> None:
     async for message in head:
         if message.type is aiohttp.WSMsgType.TEXT:
             await socket.send_text(message.data)
 
 
-async def _closed(socket: WebSocket) -> None:
+async def _until_closed(socket: WebSocket) -> None:
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _nothing() -> dict[str, str]:
+async def _no_messages() -> dict[str, str]:
     return {"type": "http.disconnect"}

@@ -1,4 +1,4 @@
-"""What the operator chose about running clusters, and the fleet that is made of it."""
+"""The fleet of running clusters that the settings describe."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ logger = logging.getLogger(__name__)
 
 
 def make_fleet(settings: LiveSettings) -> Fleet:
-    """The running clusters of every API server that was named, or of the one around us."""
+    """The running clusters of each configured API server, or of the one of this pod's cluster."""
     if settings.kube == "off":
         return Fleet()
     try:
         servers = api_servers(settings)
     except Misconfigured as error:
-        if settings.kube == "on" or _is_named(settings):
+        if settings.kube == "on" or _is_configured(settings):
             raise
         logger.warning("running clusters are not shown: %s", error)
         return Fleet()
     if len(servers) > 1 and settings.live_proxy and not settings.use_kubernetes_proxy:
         raise Misconfigured(
-            "services of several Kubernetes clusters cannot be told apart by name: add --use-kubernetes-proxy, "
+            "with several Kubernetes clusters, service names are ambiguous: add --use-kubernetes-proxy "
             "or --no-live-proxy"
         )
     namespaces = [name for part in settings.kube_namespaces.split(",") if (name := part.strip())]
     clients = [Kubernetes(s, qps=settings.kube_api_qps, burst=settings.kube_api_burst) for s in servers]
-    ways = HeadResolver(
+    resolver = HeadResolver(
         through_api_server=settings.use_kubernetes_proxy,
         read_secrets=settings.use_auth_token_mode,
         token_file=Path(settings.ray_token_file) if settings.ray_token_file else None,
     )
     return Fleet(
         [Discovery(client, namespaces) for client in clients],
-        HeadClient(ways) if settings.live_proxy and clients else None,
+        HeadClient(resolver) if settings.live_proxy and clients else None,
     )
 
 
 def api_servers(settings: LiveSettings) -> list[Access]:
-    """The API servers that were named, the one of the cluster we run in, or kubectl's; none where none is wanted."""
+    """The configured API servers, or that of this pod's cluster, or kubectl's if Kubernetes is required."""
     if settings.kubeconfigs:
-        return [_from_file(named.strip(), settings.kube_context) for named in settings.kubeconfigs.split(",")]
+        return [_from_file(text.strip(), settings.kube_context) for text in settings.kubeconfigs.split(",")]
     if is_in_cluster() and not settings.kube_context:
         return [in_cluster()]
     if settings.kube == "on" or settings.kube_context or settings.use_kubernetes_proxy:
@@ -65,15 +65,15 @@ def api_servers(settings: LiveSettings) -> list[Access]:
 
 
 def api_server(settings: LiveSettings) -> Access:
-    """The one that is asked about people: the first named, the one around us, else kubectl's."""
+    """The API server for authentication: the first configured one, that of this pod's cluster, or kubectl's."""
     return next(iter(api_servers(settings)), None) or from_kubeconfig(default_kubeconfigs())
 
 
-def _is_named(settings: LiveSettings) -> bool:
+def _is_configured(settings: LiveSettings) -> bool:
     return bool(settings.kubeconfigs or settings.kube_context)
 
 
-def _from_file(named: str, context: str) -> Access:
-    """`FILE` or `FILE#CONTEXT`."""
-    file, _, chosen = named.partition("#")
-    return from_kubeconfig([Path(file).expanduser()], chosen or context or None)
+def _from_file(text: str, default_context: str) -> Access:
+    """The API server of `FILE` or `FILE#CONTEXT`."""
+    file, _, context = text.partition("#")
+    return from_kubeconfig([Path(file).expanduser()], context or default_context or None)

@@ -26,7 +26,7 @@ from ray_history.server.http.responses import ApiError
 from ray_history.server.http.shutdown import until_shutdown
 from ray_history.server.logs.stream import Colours, first_byte, found_again
 from ray_history.server.logs.targets import Target
-from ray_history.server.redaction.log_lines import HiddenLines, written_by_ray
+from ray_history.server.redaction.log_lines import RedactedLines, written_by_ray
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.liveness import node_is_over
 
@@ -54,7 +54,7 @@ def follow(
     try:
         follower = Follower(request.open.files, request.open.logs, meant, lines)
         shown = written_by_ray(meant.file.name) if request.redact else None
-        lines_shown = HiddenLines(shown) if shown else None
+        lines_shown = RedactedLines(shown) if shown else None
         coming = _as_they_come(follower, lines_shown, without_colours=without_colours)
         sent = until_shutdown(request.http.scope, coming)
         response = _Followed(sent, headers=headers | _AT_ONCE)
@@ -81,7 +81,7 @@ class _Followed(StreamingResponse):
 
 
 async def _as_they_come(
-    follower: Follower, lines: HiddenLines | None, *, without_colours: bool
+    follower: Follower, lines: RedactedLines | None, *, without_colours: bool
 ) -> AsyncIterator[bytes]:
     colours = Colours()
     yield b""  # sends the headers, before there may be any byte

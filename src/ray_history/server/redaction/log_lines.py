@@ -54,7 +54,7 @@ def without_secrets(name: str, parts: Iterator[bytes]) -> Iterator[bytes]:
     if shown is None:
         yield from parts
         return
-    lines = HiddenLines(shown)
+    lines = RedactedLines(shown)
     for piece in parts:
         if ready := lines.taken(piece):
             yield ready
@@ -62,7 +62,7 @@ def without_secrets(name: str, parts: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-class HiddenLines:
+class RedactedLines:
     """Takes secrets out of bytes that come in pieces; holds the line that has begun."""
 
     def __init__(self, shown: _Shown) -> None:

@@ -19,7 +19,7 @@ from ray_history.server.completeness.report import CompletenessReport, completen
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import OWNER_KINDS, clip
 from ray_history.server.http.responses import ApiError
-from ray_history.server.live import LivePage, Running, Version
+from ray_history.server.live import LivePage, RunningCluster, Version
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -94,7 +94,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
 def live_page(frontends: Frontends, catalog: SessionCatalog) -> LivePage:
     """The handler of the dashboard of a running cluster."""
 
-    async def answer(request: Request, running: Running, reported: Version) -> Response:
+    async def answer(request: Request, running: RunningCluster, reported: Version) -> Response:
         version = reported.ray_version or running.cluster.ray_version
         build = frontends.chosen(version, request.query_params.get("dashboard"))
         if build is None:
@@ -121,7 +121,9 @@ def _whole(request: SessionRequest) -> SessionRequest:
     return SessionRequest(request.http, request.open, request.open.view(), request.redact)
 
 
-async def _stored(catalog: SessionCatalog, request: Request, running: Running, name: str | None) -> Session | None:
+async def _stored(
+    catalog: SessionCatalog, request: Request, running: RunningCluster, name: str | None
+) -> Session | None:
     """The stored part of the session that the cluster runs; None also if the archive does not respond."""
     if not name:
         return None

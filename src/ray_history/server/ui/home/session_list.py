@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.server.live import Fleet, Running
+from ray_history.server.live import Fleet, RunningCluster
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import OverviewCache, SessionOverview
@@ -89,14 +89,14 @@ class RunningSource:
             if not self._is_stored(cluster, stored.get((cluster.cluster.namespace, cluster.cluster.name), []))
         ]
 
-    def _is_stored(self, running: Running, sessions: Sequence[Session]) -> bool:
+    def _is_stored(self, running: RunningCluster, sessions: Sequence[Session]) -> bool:
         name = self._fleet.session_of(running)
         if name is not None:
             return any(entry.name == name for entry in sessions)
         # The head has not reported its session: any session that started since the cluster was created counts.
         return any(entry.started >= running.cluster.created - _CLOCK_SKEW for entry in sessions)
 
-    def _stored_sessions(self, running: Sequence[Running]) -> Sequence[Session]:
+    def _stored_sessions(self, running: Sequence[RunningCluster]) -> Sequence[Session]:
         return self._catalog.everything().sessions if running else ()
 
     def refresh(self, _now: float) -> None:
