@@ -360,7 +360,7 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
     except (ValueError, NotImplementedError, IndexError, AttributeError):  # pathlib's ways to refuse
         expected = set()
     try:
-        found = set(filter(log_listing.glob_test(pattern), every))
+        found = set(filter(log_listing.Glob.parse(pattern).matches, every))
     except ApiError:
         found = set()
     if ".." in pattern.split("/"):
@@ -369,11 +369,11 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_a_hostile_glob_costs_little() -> None:
-    fits = log_listing.glob_test("/".join(["**", "*a*a*a*a*a*a*a*a*b"] * 40))
+    fits = log_listing.Glob.parse("/".join(["**", "*a*a*a*a*a*a*a*a*b"] * 40)).matches
     for _ in range(100):  # tried in all ways, one would not end before the test's time is over
         assert not fits("/".join(["a" * 100] * 40))
     with pytest.raises(ApiError):
-        log_listing.glob_test("*" * 1001)
+        log_listing.Glob.parse("*" * 1001)
 
 
 # Names
@@ -477,7 +477,9 @@ def test_colours_are_removed_wherever_a_block_ends(asked: Client) -> None:
     assert answer.content == plain
     for size in (1, 2, 3, 5, 7):
         pieces = (COLOURS[start : start + size] for start in range(0, 4000, size))
-        assert b"".join(log_pieces.uncoloured(pieces)) == log_pieces.ANSI.sub(b"", COLOURS[: -(-4000 // size) * size])
+        assert b"".join(log_pieces.remove_colours(pieces)) == log_pieces.ANSI.sub(
+            b"", COLOURS[: -(-4000 // size) * size]
+        )
 
 
 def test_a_huge_log_is_tailed_without_reading_it_and_sent_with_little_memory(asked: Client) -> None:
@@ -730,7 +732,7 @@ def test_a_follower_bears_an_archive_that_cannot_be_reached_for_a_while(
     assert follower.next_piece() == b"last\n"
     assert follower.next_piece() is None
     impatient = log_following.Follower(files, found, Target(found.find(NODE, "raylet.out")), lines=0)
-    monkeypatch.setattr(log_following, "_PATIENCE", 0)
+    monkeypatch.setattr(log_following, "_MAX_OUTAGE", 0)
     with node.failing(lambda asked, _key: asked == "list"), pytest.raises(Unreachable):
         impatient.next_piece()
     node.shipper.close()

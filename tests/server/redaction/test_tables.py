@@ -65,7 +65,7 @@ def test_of_too_many_texts_those_that_cannot_be_held_are_hidden_whole(
         )
     ]
     rebuilt = rebuild(tmp_path, events)
-    monkeypatch.setattr(hidden_texts, "_MOST", 500)
+    monkeypatch.setattr(hidden_texts, "_MAX_TEXTS", 500)
     rows = rows_of(rebuilt.tables, without_secrets(rebuilt.tables, "tasks"))
     assert SECRET not in str(rows)
     names = [row["name"] for row in rows]

@@ -89,15 +89,15 @@ class ListingRequest:
     @classmethod
     def parse(cls, request: SessionRequest, table: Table) -> ListingRequest:
         query = request.query
-        integer(query, "timeout", 30, least=0)  # nothing here takes that long
+        integer(query, "timeout", 30, minimum=0)  # nothing here takes that long
         page = cursor.requested_page(request)
         sort = query.get("sort", "")
         if sort and sort not in table.sortable:
             raise ApiError(400, f"invalid sort {sort[:40]!r}: expected one of {', '.join(sorted(table.sortable))}")
         return cls(
             table=table,
-            limit=integer(query, "limit", 100, least=0),
-            offset=page.offset if page else integer(query, "offset", 0, least=0),
+            limit=integer(query, "limit", 100, minimum=0),
+            offset=page.offset if page else integer(query, "offset", 0, minimum=0),
             page=page,
             detail=boolean(query, "detail", default=False),
             filters=parse_filters(query),

@@ -59,7 +59,7 @@ class Totals(NamedTuple):
 def summarize_tasks(request: SessionRequest) -> Response:
     """Counts by name and state, or the tree of which task started which."""
     summary_by = one_of(request.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
-    integer(request.query, "timeout", 30, least=0)  # nothing here takes that long
+    integer(request.query, "timeout", 30, minimum=0)  # nothing here takes that long
     wanted = parse_filters(request.query)
     tasks = _without_drivers(request, request.tables.source("tasks", request.view))
     matching, values = _matching("tasks", tasks, wanted)
@@ -89,7 +89,7 @@ def summarize_tasks(request: SessionRequest) -> Response:
 
 def summarize_actors(request: SessionRequest) -> Response:
     """Counts by class and state."""
-    integer(request.query, "timeout", 30, least=0)
+    integer(request.query, "timeout", 30, minimum=0)
     actors = without_internal(request, "actors", request.tables.source("actors", request.view))
     wanted = tuple(filters(request.query, {}))
     matching, values = _matching("actors", actors, wanted)

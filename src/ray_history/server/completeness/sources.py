@@ -1,4 +1,4 @@
-"""What a session's history was made from, and what is unknown because nobody kept its source."""
+"""The sources of a session's history, and what is unknown because a source was not stored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ray_history.server.sessions.memo import cached_per_session
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What some listings depend on."""
+    """The sources that some listings depend on."""
 
     listings: tuple[str, ...]
     any_of: tuple[str, ...]
-    """Types of events, polled addresses, or kinds of files; one of them is enough."""
+    """Event types, polled paths or kinds of files; one of them is enough."""
     unknown: str
-    """What to say where none is there."""
+    """The warning if none of them is stored."""
 
 
 EVENTS, LOGS, EXPORTED = "event files", "log files", "export files"
@@ -28,34 +28,33 @@ NEEDS = (
     Need(
         ("nodes",),
         ("NODE_DEFINITION_EVENT", "NODE_LIFECYCLE_EVENT", "/api/v0/nodes"),
-        "Nodes are known by their files alone: no events about nodes were stored, and /api/v0/nodes was not polled.",
+        "Nodes are known from their files alone: no events about nodes were stored, and /api/v0/nodes was not polled.",
     ),
     Need(
         ("workers",),
         ("WORKER_DEFINITION_EVENT", "WORKER_LIFECYCLE_EVENT", "/api/v0/workers"),
-        "Of workers only drivers are known: no events about workers were stored (Ray sends them from 2.57 on), and "
+        "Of workers only drivers are known: no events about workers were stored (Ray sends them since 2.57), and "
         "/api/v0/workers was not polled.",
     ),
     Need(
         ("jobs",),
         ("SUBMISSION_JOB_DEFINITION_EVENT", "SUBMISSION_JOB_LIFECYCLE_EVENT", EXPORTED, "/api/jobs/"),
-        "Submitted jobs are known by their drivers alone: Ray wrote no export files, and /api/jobs/ was not polled.",
+        "Submitted jobs are known from their drivers alone: Ray wrote no export files, and /api/jobs/ was not polled.",
     ),
     Need(
         ("placement_groups",),
         ("PLACEMENT_GROUP_DEFINITION_EVENT", "PLACEMENT_GROUP_LIFECYCLE_EVENT", "/api/v0/placement_groups"),
-        "Placement groups are known only as far as tasks and actors name them: /api/v0/placement_groups was not "
-        "polled.",
+        "Only placement groups that tasks and actors refer to are known: /api/v0/placement_groups was not polled.",
     ),
     Need(
         ("runtime_envs",),
         ("/api/v0/runtime_envs",),
-        "Runtime environments are known only as far as tasks ran in them: /api/v0/runtime_envs was not polled.",
+        "Only runtime environments in which tasks ran are known: /api/v0/runtime_envs was not polled.",
     ),
     Need(
         ("cluster_events",),
         (LOGS, "PLATFORM_EVENT"),
-        "Cluster events are unknown: they stand in log files, and none were stored.",
+        "Cluster events are unknown: they are in log files, and none were stored.",
     ),
     Need(
         ("serve",),
@@ -67,28 +66,29 @@ NEEDS = (
 
 @cached_per_session
 def unknown(request: SessionRequest) -> dict[str, str]:
-    """What is to be said of each listing whose sources are missing."""
-    known = _known(request)
-    return {listing: need.unknown for need in NEEDS if known.isdisjoint(need.any_of) for listing in need.listings}
+    """The warning for each listing whose sources are missing."""
+    stored = _stored(request)
+    return {listing: need.unknown for need in NEEDS if stored.isdisjoint(need.any_of) for listing in need.listings}
 
 
-def _known(request: SessionRequest) -> set[str]:
+def _stored(request: SessionRequest) -> set[str]:
+    """The sources of `NEEDS` that are stored."""
     files, manifest = request.open.files, request.open.opened.manifest
-    known = {*manifest.events}
+    stored = {*manifest.events}
     polled = {name.partition("?")[0].removesuffix("__") for name in files.endpoints}
     wanted = {source for need in NEEDS for source in need.any_of if source.startswith("/")}
-    known |= {url for url in wanted if endpoint_name(url).removesuffix("__") in polled}
+    stored |= {url for url in wanted if endpoint_name(url).removesuffix("__") in polled}
     if manifest.sources:
-        known.add(EVENTS)
+        stored.add(EVENTS)
     if files.whole_logs or files.tail_bundles:
-        known.add(LOGS)
+        stored.add(LOGS)
     if request.tables.rows("select 1 from document where source = 'export_event' limit 1"):
-        known.add(EXPORTED)
-    return known
+        stored.add(EXPORTED)
+    return stored
 
 
 def sources(request: SessionRequest) -> dict[str, Any]:
-    """The sources that there are, for `_completeness`."""
+    """The stored sources, for `_completeness`."""
     files, manifest = request.open.files, request.open.opened.manifest
     kinds = dict(request.tables.rows("select source, count(*) from document group by all"))
     return {

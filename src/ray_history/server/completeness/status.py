@@ -1,4 +1,4 @@
-"""What the server says about a session itself: whether it is ready, and how complete it is."""
+"""A session as the server sees it: the progress of its opening, and its completeness."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
 logger = logging.getLogger(__name__)
 
-_STEP = 0.25
+_REFRESH = 0.25
+"""Seconds between two events."""
 
 
 class Status:
-    """`_status`: begins to open the session if nobody did, and tells how far it is; as events while one listens."""
+    """`_status`: starts to open the session if necessary, and reports the progress as JSON or server-sent events."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -43,10 +44,10 @@ class Status:
             events = until_shutdown(scope, self._events(session, note))
             response = StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         else:
-            response = plain_json(self._told(session, note))
+            response = plain_json(self._report(session, note))
         await response(scope, receive, send)
 
-    def _told(self, session: Session, note: str) -> dict[str, Any]:
+    def _report(self, session: Session, note: str) -> dict[str, Any]:
         progress = self._sessions.status(session)
         return {"session": session.name, "ready": progress.stage == "ready", "note": note, **asdict(progress)}
 
@@ -55,7 +56,7 @@ class Status:
         opening = asyncio.ensure_future(self._open(session))
         try:
             while not last.get("ready"):
-                told = self._told(session, note)
+                told = self._report(session, note)
                 if opening.done():
                     reason = opening.result()
                     told |= {"stage": "failed", "reason": reason} if reason else {"stage": "ready", "ready": True}
@@ -64,19 +65,19 @@ class Status:
                 if told["stage"] == "failed":
                     return
                 last = told
-                await asyncio.wait({opening}, timeout=_STEP)
+                await asyncio.wait({opening}, timeout=_REFRESH)
         finally:
             opening.cancel()
 
     async def _open(self, session: Session) -> str:
-        """Why it could not be opened; nothing once it is open."""
+        """The reason why it cannot be opened; empty once it is open."""
         try:
             self._sessions.release(await self._sessions.acquire(session))
         except ArchiveError as error:
             return archive_refusal(error).message
-        except Exception as error:  # whoever listens is told, whatever it is
+        except Exception as error:  # the client must learn of it, whatever it is
             logger.error("%s cannot be opened", session.name, exc_info=error)
-            return "the server made a mistake; its log says more"
+            return "internal server error; see the server log"
         return ""
 
 

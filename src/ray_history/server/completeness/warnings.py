@@ -1,4 +1,4 @@
-"""What is said beside a listing: `partial_failure_warning`. Of a session that is whole, nothing."""
+"""The `partial_failure_warning` of a listing; empty if the session is complete."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from ray_history.server.sessions.memo import cached_per_session
 
 
 def warning(request: SessionRequest, table: str = "") -> str:
-    """That something of the session was lost, or could not be read, or that nobody kept what a table is made of."""
-    now = SessionRequest(
-        request.http, request.open, request.open.view(), request.redact
-    )  # the same at every moment: worked out once
+    """What was lost or could not be read, and whether the sources of a table were not stored."""
+    # The same at every moment, so it is computed once for the whole session.
+    now = SessionRequest(request.http, request.open, request.open.view(), request.redact)
     return " ".join(filter(None, (unknown(now).get(table), *_lost(now))))
 
 

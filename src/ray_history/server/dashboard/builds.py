@@ -1,9 +1,8 @@
-"""The Ray Dashboard's own pages: the frontend as Ray ships it, one build per Ray version.
+"""The pages of the Ray Dashboard: the frontend as Ray ships it, one build per Ray version.
 
-Builds are looked for in the directory given (itself a build, or one directory per version), in the directory that
-`ray-history dashboard add` fills, and in the installed `ray` package. Files are looked up in a list made once, never
-joined into paths; their names carry a hash of their content, so one that any version's page asks for is found whatever
-is chosen.
+Builds come from the configured directory (itself a build, or with one directory per version), from the directory of
+`ray-history dashboard add`, and from the installed `ray` package. Files are looked up in a list made once, never joined
+into paths. Their names contain a hash of the content, so that the files of all versions can be served at once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MISSING = """<!doctype html><title>Ray Dashboard</title><h1>No dashboard pages 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One built frontend."""
+    """One build of the frontend."""
 
     version: str
     directory: Path
@@ -37,12 +36,12 @@ class Build:
 
     @property
     def page(self) -> str:
-        """The one page of it."""
+        """Its only page."""
         return self.files["index.html"].read_text("utf-8")
 
 
 class Frontends:
-    """The builds that there are."""
+    """All available builds."""
 
     def __init__(self, directories: Iterable[Path] = ()) -> None:
         self.builds: dict[str, Build] = {}
@@ -54,13 +53,13 @@ class Frontends:
             self.builds.setdefault(installed.version, installed)
 
     def chosen(self, ray_version: str | None, chosen: str | None) -> Build | None:
-        """The build nearest to the session's Ray, or the chosen one; none if there are no builds."""
+        """The chosen build, otherwise the nearest to the session's Ray version; None without any builds."""
         if chosen and chosen not in self.builds:
-            raise ApiError(404, f"no dashboard {chosen[:20]!r}; there are {', '.join(self.versions) or 'none'}")
+            raise ApiError(404, f"no dashboard {chosen[:20]!r}; available: {', '.join(self.versions) or 'none'}")
         return self.builds.get(chosen or "") or self.nearest(ray_version)
 
     def missing(self, ray_version: str | None) -> Response:
-        """What is shown instead of a build."""
+        """The page that is shown if there are no builds."""
         return HTMLResponse(_MISSING.format(version=re.sub(r"[^0-9.a-z]", "", ray_version or "") or "VERSION"))
 
     def file(self, name: str) -> Response:
@@ -69,17 +68,17 @@ class Frontends:
             path = build.files.get(name)
             if path is not None:
                 kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-                lasting = name.startswith("static/")
-                headers = {"Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-cache"}
+                is_immutable = name.startswith("static/")
+                headers = {"Cache-Control": "public, max-age=31536000, immutable" if is_immutable else "no-cache"}
                 return FileResponse(path, media_type=kind, headers=headers)
-        raise ApiError(404, "there is no such file")
+        raise ApiError(404, "file not found")
 
     @property
     def versions(self) -> list[str]:
         return sorted(self.builds, key=_order, reverse=True)
 
     def nearest(self, ray_version: str | None) -> Build | None:
-        """The same version, else the next newer one, else the newest."""
+        """The same version, otherwise the next newer one, otherwise the newest."""
         if not self.builds:
             return None
         newer = [version for version in self.versions if ray_version and _order(version) >= _order(ray_version)]

@@ -1,4 +1,4 @@
-"""More versions of the dashboard's pages, fetched once from the package index: `ray-history dashboard add 2.58.1`."""
+"""Builds of the dashboard from the package index: `ray-history dashboard add 2.58.1`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LARGEST = 200 << 20
 
 
 class CannotAdd(Exception):
-    """Why a dashboard could not be added, and what to do."""
+    """A build cannot be downloaded; the message says why."""
 
 
 def add_dashboard(version: str, directory: Path) -> Path:
-    """Fetch Ray's wheel of this version and keep its dashboard pages in `directory/version`."""
+    """Download the Ray wheel of a version and store its dashboard in `directory/version`."""
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
-        raise CannotAdd(f"{version!r} is no Ray version such as 2.58.1")
+        raise CannotAdd(f"{version!r} is not a Ray version such as 2.58.1")
     target = directory / version
     if (target / "index.html").is_file():
         return target
@@ -35,7 +35,7 @@ def add_dashboard(version: str, directory: Path) -> Path:
 
 
 def _download(version: str, folder: Path) -> Path:
-    """The pages are the same in every wheel; this one exists for each Ray."""
+    """Download a wheel for a platform that every Ray version supports; the pages are the same in all wheels."""
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", f"ray=={version}", "--no-deps", "--quiet"),
@@ -47,8 +47,8 @@ def _download(version: str, folder: Path) -> Path:
     )
     found = list(folder.glob("ray-*.whl"))
     if ran.returncode or not found:
-        last = (ran.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise CannotAdd(f"pip could not fetch ray {version}: {last}")
+        last = (ran.stderr.strip().splitlines() or ["no output"])[-1]
+        raise CannotAdd(f"pip could not download ray {version}: {last}")
     return found[0]
 
 
@@ -56,7 +56,7 @@ def _unpack(wheel: Path, pages: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = [info for info in archive.infolist() if info.filename.startswith(_INSIDE) and not info.is_dir()]
         if not any(info.filename == _INSIDE + "index.html" for info in inside):
-            raise CannotAdd(f"{wheel.name} holds no dashboard")
+            raise CannotAdd(f"{wheel.name} contains no dashboard")
         if sum(info.file_size for info in inside) > _LARGEST:
             raise CannotAdd(f"the dashboard in {wheel.name} is larger than {_LARGEST >> 20} MiB")
         for info in inside:

@@ -1,4 +1,4 @@
-"""What a request asks for: query parameters with their types, checked."""
+"""Typed query parameters."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ray_history.server.http.responses import ApiError
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes"}), frozenset({"0", "f", "false", "no"})
 _INTEGER = re.compile(r"[+-]?0*(?P<digits>[0-9]+)")
 MAX_DIGITS = 18
-"""What a query takes, whatever it is compared with."""
+"""Fits into every integer column."""
 
 
-def integer(query: QueryParams, name: str, default: int, *, least: int | None = None) -> int:
+def integer(query: QueryParams, name: str, default: int, *, minimum: int | None = None) -> int:
     text = query.get(name, "").strip()
     if not text:
         return default
     found = _INTEGER.fullmatch(text)
     if not found:
-        raise ApiError(400, f"{name} is {text[:40]!r}; it takes a whole number")
+        raise ApiError(400, f"invalid {name} {text[:40]!r}: expected an integer")
     if len(found["digits"]) > MAX_DIGITS:
-        raise ApiError(400, f"{name} has {len(found['digits'])} digits; it takes at most {MAX_DIGITS}")
+        raise ApiError(400, f"invalid {name}: {len(found['digits'])} digits, expected at most {MAX_DIGITS}")
     value = int(text)
-    if least is not None and value < least:
-        raise ApiError(400, f"{name} is {value}; it takes {least} or more")
+    if minimum is not None and value < minimum:
+        raise ApiError(400, f"invalid {name} {value}: expected at least {minimum}")
     return value
 
 
@@ -40,18 +40,18 @@ def boolean(query: QueryParams, name: str, *, default: bool) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    raise ApiError(400, f"{name} is {text[:40]!r}; it takes true or false")
+    raise ApiError(400, f"invalid {name} {text[:40]!r}: expected true or false")
 
 
 def one_of(query: QueryParams, name: str, choices: tuple[str, ...], default: str) -> str:
     text = query.get(name) or default
     if text not in choices:
-        raise ApiError(400, f"{name} is {text[:40]!r}; it takes one of {', '.join(choices)}")
+        raise ApiError(400, f"invalid {name} {text[:40]!r}: expected one of {', '.join(choices)}")
     return text
 
 
 def moment(query: QueryParams) -> int | None:
-    """`at=`: a moment as ISO 8601, or as seconds, milliseconds or nanoseconds since 1970; in nanoseconds."""
+    """`at=` in nanoseconds since 1970, from ISO 8601 or a number of seconds, milliseconds, micro- or nanoseconds."""
     text = query.get("at", "").strip()
     if not text:
         return None
@@ -64,7 +64,9 @@ def moment(query: QueryParams) -> int | None:
     try:
         parsed = datetime.fromisoformat(text.replace(" ", "+"))
     except ValueError:
-        raise ApiError(400, f"at is {text[:40]!r}; it takes 2026-01-31T12:00:00Z or milliseconds since 1970") from None
+        raise ApiError(
+            400, f"invalid at {text[:40]!r}: expected 2026-01-31T12:00:00Z or milliseconds since 1970"
+        ) from None
     if parsed.tzinfo is None:
         parsed = parsed.replace(tzinfo=UTC)
     return round(parsed.timestamp() * 1000) * 10**6
@@ -84,16 +86,16 @@ MAX_VALUE_LENGTH = 4096
 
 
 def filters(query: QueryParams, aliases: Mapping[str, str]) -> list[Filter]:
-    """`filter_keys`, `filter_predicates` and `filter_values`, as Ray's clients send them."""
+    """The filters that Ray's clients send as `filter_keys`, `filter_predicates` and `filter_values`."""
     keys, predicates, values = (query.getlist(name) for name in ("filter_keys", "filter_predicates", "filter_values"))
     if not len(keys) == len(predicates) == len(values):
         raise ApiError(
             400,
             f"{len(keys)} filter_keys, {len(predicates)} filter_predicates and {len(values)} filter_values; "
-            "each filter takes one of each",
+            "each filter needs one of each",
         )
     if len(keys) > MAX_FILTERS:
-        raise ApiError(400, f"{len(keys)} filters; at most {MAX_FILTERS} are taken")
+        raise ApiError(400, f"too many filters: {len(keys)} of at most {MAX_FILTERS}")
     found = []
     for key, predicate, value in zip(keys, predicates, values, strict=True):
         if predicate not in ("=", "!="):
@@ -102,7 +104,7 @@ def filters(query: QueryParams, aliases: Mapping[str, str]) -> list[Filter]:
             )
         if len(value) > MAX_VALUE_LENGTH:
             raise ApiError(
-                400, f"the value of filter {key[:40]!r} has {len(value)} characters; at most {MAX_VALUE_LENGTH}"
+                400, f"filter {key[:40]!r}: values may have at most {MAX_VALUE_LENGTH} characters, not {len(value)}"
             )
         found.append(Filter(aliases.get(key.lower(), key.lower()), predicate, value))
     return found

@@ -166,8 +166,8 @@ class ProxyRoute:
 
 async def _redacted_lines(pieces: AsyncIterator[bytes], lines: RedactedLines) -> AsyncIterator[bytes]:
     async for piece in pieces:
-        yield await run_in_threadpool(lines.taken, piece)
-    yield lines.rest()
+        yield await run_in_threadpool(lines.feed, piece)
+    yield lines.finish()
 
 
 async def _send_redacted(answer: HeadResponse, body: bytes, scope: Scope, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""`/logs/`: a node's log directory as Ray's agents show it, an index page and its files.
+"""`/logs/`: the log directory of a node as Ray's agents show it, with an index page and its files.
 
-An agent shows the directory of its own node. Here it is the head's, unless `node_id` or `node_ip` names another.
+An agent shows the directory of its own node. Here it is that of the head, unless `node_id` or `node_ip` names another.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from ray_history.archive.errors import NotFound
 from ray_history.server.http.responses import ApiError
-from ray_history.server.logs.stream import pieces
-from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, nodes_meant
+from ray_history.server.logs.stream import log_bytes
+from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, requested_nodes
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import HTML, PLAIN_TEXT, SessionRoute
 
 
 def show_logs(request: SessionRequest) -> Response:
-    """The log directory of the head, or of the node that is named: a page with the names, or one of the files."""
+    """The log directory of the head or of a given node: a page with the names, or one of the files."""
     name = str(request.http.path_params.get("name", "")).strip("/")
     node = _node(request)
     try:
         found = request.open.logs.find(node, name)
     except NotFound:
-        inside = _inside(name, (file.name for file in request.open.logs.list(node)))
-        if not inside:
+        names = _entries(name, (file.name for file in request.open.logs.list(node)))
+        if not names:
             raise
-        return _index(request, name, inside)
-    return StreamingResponse(pieces(request, Target(found), lines=-1), media_type="text/plain")
+        return _index(request, name, names)
+    return StreamingResponse(log_bytes(request, Target(found), lines=-1), media_type="text/plain")
 
 
 def _node(request: SessionRequest) -> str:
     if request.query.get("node_id") or request.query.get("node_ip"):
-        return nodes_meant(request)[0]
-    known = request.open.logs.nodes()
-    if not known:
+        return requested_nodes(request)[0]
+    nodes = request.open.logs.nodes()
+    if not nodes:
         raise ApiError(404, "the archive has no logs of this session")
     rows = request.tables.rows(f"select node_id from {request.tables.source('nodes', request.view)} where is_head_node")
-    return next((node for (node,) in rows if node in known), known[0])
+    return next((node for (node,) in rows if node in nodes), nodes[0])
 
 
-def _inside(folder: str, names: Iterable[str]) -> list[str]:
-    """What a folder holds; folders end in a slash."""
+def _entries(folder: str, names: Iterable[str]) -> list[str]:
+    """The names in a folder; those of folders end in a slash."""
     start = f"{folder}/" if folder else ""
     rests = (name.removeprefix(start).partition("/") for name in names if name.startswith(start))
     return sorted({first + slash for first, slash, _ in rests})
 
 
-def _index(request: SessionRequest, folder: str, inside: list[str]) -> Response:
+def _index(request: SessionRequest, folder: str, names: list[str]) -> Response:
     url = request.http.url
-    here = "" if url.path.endswith("/") else quote(folder.rpartition("/")[2] or "logs") + "/"  # links are relative
+    here = "" if url.path.endswith("/") else quote(folder.rpartition("/")[2] or "logs") + "/"  # the links are relative
     query = f"?{url.query}" if url.query else ""
     links = "\n".join(
-        f'<li><a href="{escape(f"./{here}{quote(name)}{query}")}">{escape(name)}</a></li>' for name in inside
+        f'<li><a href="{escape(f"./{here}{quote(name)}{query}")}">{escape(name)}</a></li>' for name in names
     )
     title = f"Index of /{escape(folder)}"
     return HTMLResponse(f"<!doctype html><title>{title}</title><h1>{title}</h1><ul>\n{links}\n</ul>")

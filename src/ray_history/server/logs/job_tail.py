@@ -1,4 +1,4 @@
-"""`/api/jobs/{id}/logs/tail`, which `ray job logs --follow` listens to: a finished job's log, and its end."""
+"""`/api/jobs/{id}/logs/tail`, which `ray job logs --follow` reads: the log of a finished job, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ray_history.server.logs.routes import job_log
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import Sessions
 
-_NOT_ACCEPTABLE = 1008
+_POLICY_VIOLATION = 1008
 
 
 class JobTail:
@@ -40,9 +40,9 @@ class JobTail:
                 await socket.send_text(text)
             await socket.close()
         except (ApiError, ArchiveError) as error:
-            await socket.close(_NOT_ACCEPTABLE, str(error)[:100])
+            await socket.close(_POLICY_VIOLATION, str(error)[:100])
         except WebSocketDisconnect:
-            return  # nobody listens any more
+            return
         finally:
             self._sessions.release(opened)
 

@@ -1,11 +1,12 @@
-"""Which log files a node left: `/api/v0/logs`."""
+"""The log files of a node: `/api/v0/logs`."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from starlette.responses import Response
@@ -13,10 +14,10 @@ from starlette.responses import Response
 from ray_history.archive.log_files import LogFiles
 from ray_history.server.http.query_params import integer
 from ray_history.server.http.responses import ApiError, enveloped
-from ray_history.server.logs.targets import nodes_meant
+from ray_history.server.logs.targets import requested_nodes
 from ray_history.server.sessions.endpoint import SessionRequest
 
-_LONGEST_GLOB = 1000
+_MAX_GLOB_LENGTH = 1000
 
 _CATEGORIES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("worker_out", lambda name: "worker" in name and name.endswith(".out")),
@@ -30,17 +31,17 @@ _CATEGORIES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("agent", lambda name: "agent." in name),
     ("dashboard", lambda name: "dashboard." in name),
 )
-"""The first that fits is a file's category, as in Ray; `internal` when none does."""
+"""The first match is the category of a file, as in Ray; without a match it is `internal`."""
 
 
 def list_logs(request: SessionRequest) -> Response:
-    """The names of a node's log files, and of directories with files in them, by category."""
-    integer(request.query, "timeout", 30, least=0)
-    fits = glob_test(request.query.get("glob") or "*")
-    (node, *_) = nodes_meant(request)
+    """The names of a node's log files and of their directories, by category."""
+    integer(request.query, "timeout", 30, minimum=0)
+    glob = Glob.parse(request.query.get("glob") or "*")
+    (node, *_) = requested_nodes(request)
     categories: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(_names(request.open.logs, node)):
-        if fits(name):
+        if glob.matches(name):
             categories[next((category for category, holds in _CATEGORIES if holds(name)), "internal")].append(name)
     return enveloped({"result": categories})
 
@@ -50,50 +51,55 @@ def _names(logs: LogFiles, node: str) -> set[str]:
     return names | {f"{folder}/" for name in names for folder in map(str, PurePosixPath(name).parents) if folder != "."}
 
 
-def glob_test(pattern: str) -> Callable[[str], bool]:
-    """Whether a name fits, as `pathlib` globs below a directory: `*` stays inside a folder, `**` is any folders.
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A pattern as `pathlib` has it: `*` matches within a folder, `**` any number of folders.
 
-    Costs at most the parts of the name times those of the pattern; `fnmatch` itself does not backtrack.
+    Matching costs at most the parts of the name times those of the pattern: neither this nor `fnmatch` backtracks.
     """
-    parts = PurePosixPath(pattern).parts
-    if pattern.startswith("/") or ".." in parts or "\0" in pattern:
-        raise ApiError(400, f"Invalid glob filter: {pattern[:80]}. It must be a relative path and cannot contain '..'.")
-    if not parts or len(pattern) > _LONGEST_GLOB or any("**" in part and part != "**" for part in parts):
-        raise ApiError(
-            400,
-            f"Invalid glob filter: {pattern[:80]}. It takes at most {_LONGEST_GLOB} characters, "
-            "and '**' only as an entire path component.",
-        )
-    tests = [None if part == "**" else re.compile(fnmatch.translate(part)) for part in parts]
-    folders_only = pattern.endswith("/") or parts[-1] == "**"
 
-    def fits(name: str) -> bool:
-        if folders_only and not name.endswith("/"):
+    parts: tuple[re.Pattern[str] | None, ...]
+    """None for `**`."""
+    folders_only: bool
+
+    @classmethod
+    def parse(cls, pattern: str) -> Glob:
+        parts = PurePosixPath(pattern).parts
+        if pattern.startswith("/") or ".." in parts or "\0" in pattern:
+            raise ApiError(
+                400, f"Invalid glob filter: {pattern[:80]}. It must be a relative path and cannot contain '..'."
+            )
+        if not parts or len(pattern) > _MAX_GLOB_LENGTH or any("**" in part and part != "**" for part in parts):
+            raise ApiError(
+                400,
+                f"Invalid glob filter: {pattern[:80]}. It may have at most {_MAX_GLOB_LENGTH} characters, "
+                "and '**' only as an entire path component.",
+            )
+        compiled = (None if part == "**" else re.compile(fnmatch.translate(part)) for part in parts)
+        return cls(tuple(compiled), pattern.endswith("/") or parts[-1] == "**")
+
+    def matches(self, name: str) -> bool:
+        if self.folders_only and not name.endswith("/"):
             return False
-        reached = _with_no_folders(tests, {0})
+        positions = self._skip_wildcards({0})
         for piece in name.rstrip("/").split("/"):
-            after = set()
-            for at in reached:
-                test = tests[at] if at < len(tests) else _NOTHING
-                if test is None:
-                    after.add(at)
-                elif test.match(piece):
-                    after.add(at + 1)
-            reached = _with_no_folders(tests, after)
-        return len(tests) in reached
+            positions = self._skip_wildcards({after for at in positions for after in self._after(at, piece)})
+        return len(self.parts) in positions
 
-    return fits
+    def _after(self, position: int, piece: str) -> tuple[int, ...]:
+        """The position in the pattern after one part of a name; none if that does not match."""
+        if position == len(self.parts):
+            return ()
+        part = self.parts[position]
+        if part is None:
+            return (position,)
+        return (position + 1,) if part.match(piece) else ()
 
-
-_NOTHING = re.compile(r"(?!)")
-
-
-def _with_no_folders(tests: Sequence[re.Pattern[str] | None], reached: set[int]) -> set[int]:
-    """Positions in a pattern, and those behind a `**`, which may be no folder at all."""
-    every = set(reached)
-    for at in reached:
-        behind = at
-        while behind < len(tests) and tests[behind] is None:
-            behind += 1
-            every.add(behind)
-    return every
+    def _skip_wildcards(self, positions: set[int]) -> set[int]:
+        """The positions, and those behind each `**`, which may match no folder at all."""
+        reached = set(positions)
+        for position in positions:
+            while position < len(self.parts) and self.parts[position] is None:
+                position += 1
+                reached.add(position)
+        return reached

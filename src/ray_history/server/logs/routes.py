@@ -1,6 +1,6 @@
 """Log files of a session: `/api/v0/logs/{file, stream}` and `/api/jobs/{id}/logs`.
 
-Bytes pass unchanged, except for secrets in files of Ray's own (see log_secrets.py).
+Bytes are sent unchanged, except for secrets in files that Ray itself writes (see `redaction/log_lines.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ray_history.server.http.query_params import boolean, integer
 from ray_history.server.http.responses import JSON, ApiError
 from ray_history.server.logs.follow import follow
 from ray_history.server.logs.listing import list_logs
-from ray_history.server.logs.stream import pieces, uncoloured
-from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, submission_file, target
+from ray_history.server.logs.stream import log_bytes, remove_colours
+from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, requested_target, submission_file
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import (
     FLAG,
@@ -44,9 +44,9 @@ def send_log(request: SessionRequest) -> Response:
     """The bytes of a log: its last lines, or all."""
     query, kind = request.query, request.path_param("media_type")
     if kind not in ("file", "stream"):
-        raise ApiError(400, f"Invalid media type: {kind[:40]}; it takes /api/v0/logs/file or /api/v0/logs/stream")
+        raise ApiError(400, f"invalid media type {kind[:40]!r}: expected /api/v0/logs/file or /api/v0/logs/stream")
     lines = integer(query, "lines", _DEFAULT_LINES) or _DEFAULT_LINES
-    integer(query, "timeout", 30)  # nothing here waits for a node
+    integer(query, "timeout", 30)  # validated, but without effect: nothing here waits for a node
     _check_interval(query.get("interval", ""))
     without_colours = boolean(query, "filter_ansi_code", default=False)
     inline = boolean(query, "inline", default=False)
@@ -54,17 +54,17 @@ def send_log(request: SessionRequest) -> Response:
         "Content-Disposition": "inline" if inline else _attachment(query.get("download_filename") or "file.txt"),
         "X-Content-Type-Options": "nosniff",
     }
-    meant = target(request)
-    if kind == "stream" and meant.grows and request.open.ended_ns is None and request.http.method == "GET":
-        return follow(request, meant, lines, headers, without_colours=without_colours)
-    sent = pieces(request, meant, lines)
+    target = requested_target(request)
+    if kind == "stream" and target.grows and request.open.ended_ns is None and request.http.method == "GET":
+        return follow(request, target, lines, headers, without_colours=without_colours)
+    content = log_bytes(request, target, lines)
     if without_colours:
-        sent = uncoloured(sent)
-    return StreamingResponse(sent, headers=headers, media_type="text/plain")
+        content = remove_colours(content)
+    return StreamingResponse(content, headers=headers, media_type="text/plain")
 
 
 def _attachment(filename: str) -> str:
-    """`Content-Disposition` by RFC 6266: a plain name for everyone, and the exact one encoded if that is another."""
+    """`Content-Disposition` by RFC 6266: an ASCII name for old clients, and the exact one encoded if it differs."""
     name = re.sub(r"[\x00-\x1f\x7f-\x9f/\\]+", "_", filename)[:255].strip(". ") or "file.txt"
     name = name.encode("utf-8", "replace").decode()
     plain = re.sub(r'[^ -~]|["%;]', "_", name)
@@ -76,14 +76,14 @@ def _check_interval(text: str) -> None:
     try:
         float(text or 1)
     except ValueError:
-        raise ApiError(400, f"interval is {text[:40]!r}; it takes seconds") from None
+        raise ApiError(400, f"invalid interval {text[:40]!r}: expected seconds") from None
 
 
 def job_logs(request: SessionRequest) -> Response:
-    """What a submitted job's driver printed, all of it, as `logs` of a JSON object."""
+    """The complete output of a submitted job's driver, as `logs` of a JSON object."""
     try:
         return StreamingResponse(_as_json(job_log(request)), media_type=JSON)
-    except ApiError as refused:  # Ray says these two as plain text
+    except ApiError as refused:  # Ray sends these as plain text
         return PlainTextResponse(refused.message, refused.status)
 
 
@@ -99,7 +99,7 @@ def job_log(request: SessionRequest) -> Iterator[bytes]:
     if not submission:
         raise ApiError(400, "Can only get logs of submission type jobs")
     try:
-        return pieces(request, Target(submission_file(request, submission)), lines=-1)
+        return log_bytes(request, Target(submission_file(request, submission)), lines=-1)
     except ApiError:
         if not rows:
             raise ApiError(404, f"Job {job[:200]} does not exist") from None
@@ -107,7 +107,7 @@ def job_log(request: SessionRequest) -> Iterator[bytes]:
 
 
 def _as_json(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Ray reads the file as text, so that each kind of line end becomes a newline; where it fails, a sign is put."""
+    """Ray reads the file as text: every kind of line end becomes a newline, and invalid bytes are replaced."""
     text = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     yield b'{"logs": "'
     for piece in parts:

@@ -1,4 +1,4 @@
-"""The bytes of a log in pieces, however long it or its lines are: an answer holds a few blocks of 4 MiB."""
+"""The bytes of a log in pieces. Whatever its length, an answer holds a few blocks of 4 MiB in memory."""
 
 from __future__ import annotations
 
@@ -16,68 +16,68 @@ from ray_history.server.redaction.log_lines import without_secrets
 from ray_history.server.sessions.endpoint import SessionRequest
 
 ANSI = re.compile(rb"\x1b\[[(0-9);]+m")
-"""What Ray's dashboard removes: colours."""
-_ANSI_BEGUN = re.compile(rb"\x1b(\[[(0-9);]{0,64})?\Z")
+"""The colours that Ray's dashboard removes."""
+_ANSI_START = re.compile(rb"\x1b(\[[(0-9);]{0,64})?\Z")
 
 
-def pieces(request: SessionRequest, meant: Target, lines: int) -> Iterator[bytes]:
-    """The bytes, as they may be shown; the first are read already, so that the status tells what cannot be read."""
-    found = _found(request, meant, lines)
-    return without_secrets(meant.file.name, found) if request.redact else found
+def log_bytes(request: SessionRequest, target: Target, lines: int) -> Iterator[bytes]:
+    """The bytes, without secrets. The first are read at once, so that an error becomes the status of the answer."""
+    content = _open(request, target, lines)
+    return without_secrets(target.file.name, content) if request.redact else content
 
 
-def _found(request: SessionRequest, meant: Target, lines: int) -> Iterator[bytes]:
-    logs, file = request.open.logs, meant.file
+def _open(request: SessionRequest, target: Target, lines: int) -> Iterator[bytes]:
+    logs, file = request.open.logs, target.file
     try:
-        return _begun(request, logs.open(file), meant, lines)
-    except NotFound:  # its tails may have become a whole object since they were listed
-        logs, file = found_again(request.open.files, logs, file)
-        return _begun(request, logs.open(file), meant, lines)
+        return _start(request, logs.open(file), target, lines)
+    except NotFound:  # since it was listed, its tails may have been replaced by a whole object
+        logs, file = find_again(request.open.files, logs, file)
+        return _start(request, logs.open(file), target, lines)
 
 
-def _begun(request: SessionRequest, reader: LogReader, meant: Target, lines: int) -> Iterator[bytes]:
-    start = first_byte(reader, meant, lines)
+def _start(request: SessionRequest, reader: LogReader, target: Target, lines: int) -> Iterator[bytes]:
+    start = start_offset(reader, target, lines)
     if request.http.method == "HEAD":
         return iter(())
-    rest = reader.stream(start, meant.end)
+    rest = reader.stream(start, target.end)
     first = next(rest, None)
     return iter(()) if first is None else chain((first,), rest)
 
 
-def first_byte(reader: LogReader, meant: Target, lines: int) -> int:
-    if meant.start >= reader.size and meant.end is not None and meant.end > meant.start:
+def start_offset(reader: LogReader, target: Target, lines: int) -> int:
+    if target.start >= reader.size and target.end is not None and target.end > target.start:
         raise ApiError(
             404,
-            f"the archive has {reader.size} bytes of {meant.file.name}; what is asked for begins at {meant.start}: "
+            f"the archive has {reader.size} bytes of {target.file.name}; the requested part begins at {target.start}: "
             "it was not stored before the node died",
         )
-    return max(reader.line_start(lines, meant.end), meant.start)
+    return max(reader.line_start(lines, target.end), target.start)
 
 
-def uncoloured(parts: Iterator[bytes]) -> Iterator[bytes]:
+def remove_colours(parts: Iterator[bytes]) -> Iterator[bytes]:
     colours = Colours()
     for piece in parts:
-        yield colours.removed(piece)
+        yield colours.remove(piece)
     yield colours.held
 
 
 class Colours:
-    """Takes colours out of bytes that come in pieces."""
+    """Removes colours from bytes that come in pieces."""
 
     def __init__(self) -> None:
         self.held = b""
-        """What may be the beginning of a colour, and is one only if it goes on like one."""
+        """The end of a piece, if a colour may begin there."""
 
-    def removed(self, piece: bytes) -> bytes:
+    def remove(self, piece: bytes) -> bytes:
         text = ANSI.sub(b"", self.held + piece)
-        begun = _ANSI_BEGUN.search(text, max(0, len(text) - 80))
-        cut = begun.start() if begun else len(text)
+        start = _ANSI_START.search(text, max(0, len(text) - 80))
+        cut = start.start() if start else len(text)
         self.held = text[cut:]
         return text[:cut]
 
 
-def found_again(files: SessionFiles, logs: LogFiles, file: LogFile) -> tuple[LogFiles, LogFile]:
-    """The file in the archive as it is now. Tails are listed first: what is missing there stands in whole files."""
+def find_again(files: SessionFiles, logs: LogFiles, file: LogFile) -> tuple[LogFiles, LogFile]:
+    """The file as it is in the archive now. Tails are listed first: bytes missing there are already in a whole file."""
     session, store, node = files.session, logs.store, file.node
     where = (session.root, session.cluster, session.name)
     bundles = list(store.list(layout.join(layout.tails_prefix(*where), node)))

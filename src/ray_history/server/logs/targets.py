@@ -1,7 +1,7 @@
-"""Which log file is meant: by name, task, actor, process or submitted job, in Ray's order of precedence.
+"""The log file that a request selects: by actor, task, submitted job, process or name.
 
-Names are looked up among the files that were listed, never joined into a key. As in Ray an actor goes before a task,
-a task before a submitted job, that before a process, and a file name comes last.
+If several are given, the first in this order decides, as in Ray. Names are looked up among the listed files, never
+joined into a key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
@@ -25,9 +25,9 @@ NODE_IP = Parameter("node_ip", TEXT, "Node IP address.")
 
 _WORKER = re.compile(r"(?:.*/)?worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>[0-9]+)\.(?P<suffix>out|err)")
 _ON_THE_NODE = re.compile(r"/.*/session_[^/]+/logs/(?P<name>.+)")
-"""Where Ray kept a file, as its messages show it."""
+"""The path of a log file on its node, as Ray's messages show it."""
 _TASK_ID, _ACTOR_ID = re.compile(r"[0-9a-f]{48}"), re.compile(r"[0-9a-f]{32}")
-_MOST_LIVES = 20
+_MAX_LIVES = 20
 _NEVER = datetime.fromtimestamp(0, UTC)
 
 
@@ -38,17 +38,16 @@ class Target:
     file: LogFile
     start: int = 0
     end: int | None = None
-    """None for all there are."""
+    """None for all."""
     grows: bool = True
-    """Whether more may come while the session goes on."""
+    """Whether more bytes may follow while the session is live."""
 
 
-def target(request: SessionRequest) -> Target:
-    """The log that a request asks for."""
+def requested_target(request: SessionRequest) -> Target:
     query = request.query
     suffix = one_of(query, "suffix", ("out", "err"), "out")
-    attempt = integer(query, "attempt_number", 0, least=0)
-    pid = integer(query, "pid", 0, least=0)
+    attempt = integer(query, "attempt_number", 0, minimum=0)
+    pid = integer(query, "pid", 0, minimum=0)
     if actor := query.get("actor_id"):
         return Target(_actor_file(request, actor, suffix))
     if task := query.get("task_id"):
@@ -62,21 +61,21 @@ def target(request: SessionRequest) -> Target:
             "None of actor_id, task_id, pid, submission_id or filename is provided. "
             "At least one of them is required to fetch logs.",
         )
-    nodes = nodes_meant(request)
+    nodes = requested_nodes(request)
     if pid:
         return Target(_process_file(request.open.logs, nodes, pid, suffix))
     return Target(_named_file(request.open.logs, nodes, _relative(filename)))
 
 
-def nodes_meant(request: SessionRequest) -> list[str]:
-    """The nodes of `node_id` or `node_ip` that have logs; an address may have been that of several, newest first."""
+def requested_nodes(request: SessionRequest) -> list[str]:
+    """The nodes of `node_id` or `node_ip` that have logs; of several that had the address, the newest first."""
     node, address = request.query.get("node_id"), request.query.get("node_ip")
-    known = request.open.logs.nodes()
+    with_logs = request.open.logs.nodes()
     if node:
         if "/" in node or node in (".", ".."):
-            raise ApiError(400, f"node_id is {node[:80]!r}; it takes a node's id, as /api/v0/nodes lists them")
-        if node not in known:
-            raise ApiError(404, f"{_said_of(request, node)}; {_with_logs(known)}")
+            raise ApiError(400, f"invalid node_id {node[:80]!r}: expected an id as listed by /api/v0/nodes")
+        if node not in with_logs:
+            raise ApiError(404, f"{_without_logs(request, node)}; {_with_logs(with_logs)}")
         return [node]
     if not address:
         raise ApiError(
@@ -88,10 +87,10 @@ def nodes_meant(request: SessionRequest) -> list[str]:
         raise ApiError(
             404, f"Cannot find matching node_id for a given node ip {address[:80]}; /api/v0/nodes lists the addresses"
         )
-    found = [node for (node,) in rows if node in known]
+    found = [node for (node,) in rows if node in with_logs]
     if not found:
         raise ApiError(
-            404, f"{_said_of(request, rows[0][0])}, which had the address {address[:80]}; {_with_logs(known)}"
+            404, f"{_without_logs(request, rows[0][0])}, which had the address {address[:80]}; {_with_logs(with_logs)}"
         )
     return found
 
@@ -112,11 +111,11 @@ def submission_file(request: SessionRequest, submission: str) -> LogFile:
 
 
 def _driver_nodes(request: SessionRequest, submission: str) -> Iterator[str]:
-    known = request.open.logs.nodes()
-    told = _rows(request, "driver_node_id", "jobs", "submission_id = ?", [submission])
+    with_logs = request.open.logs.nodes()
+    drivers = _rows(request, "driver_node_id", "jobs", "submission_id = ?", [submission])
     heads = _rows(request, "node_id", "nodes", "is_head_node", [])
-    for node in dict.fromkeys([*(node for (node,) in told + heads), *known]):
-        if node in known:
+    for node in dict.fromkeys([*(node for (node,) in drivers + heads), *with_logs]):
+        if node in with_logs:
             yield node
 
 
@@ -128,13 +127,13 @@ def _actor_file(request: SessionRequest, actor: str, suffix: str) -> LogFile:
     for node, worker in lives:
         if found := worker_file(request.open.logs, node, worker, suffix):
             return found
-    # An actor that restarted has the output of its earlier lives elsewhere: its tasks tell where it was.
+    # The output of an actor before a restart is elsewhere: its tasks show where it ran.
     earlier = _rows(
         request,
         "node_id, worker_id",
         "tasks",
         "actor_id = ? and worker_id is not null group by all order by max(running_ns) desc nulls last limit ?",
-        [actor, _MOST_LIVES],
+        [actor, _MAX_LIVES],
     )
     for node, worker in earlier:
         if found := worker_file(request.open.logs, node, worker, suffix):
@@ -145,40 +144,58 @@ def _actor_file(request: SessionRequest, actor: str, suffix: str) -> LogFile:
     raise ApiError(404, f"node {node} has no .{suffix} file of worker {worker}, in which actor {actor} ran")
 
 
-def _task_target(request: SessionRequest, task: str, attempt: int, suffix: str) -> Target:
-    task = _hex(task, _TASK_ID, "task_id", "/api/v0/tasks")
-    columns = (
-        f"attempt_number, state, node_id, worker_id, actor_id, std{suffix}_file, std{suffix}_start, std{suffix}_end"
-    )
+class _Attempt(NamedTuple):
+    """One attempt of a task, and where its output is."""
+
+    number: int
+    state: str
+    node: str | None
+    worker: str | None
+    actor: str | None
+    path: str | None
+    start: int | None
+    end: int | None
+
+
+def _attempts(request: SessionRequest, task: str, suffix: str) -> dict[int, _Attempt]:
+    output = f"std{suffix}_file, std{suffix}_start, std{suffix}_end"
     rows = request.tables.rows(
-        f"select {columns} from {request.tables.task(task, request.view)} where task_id = ?", [task]
+        f"select attempt_number, state, node_id, worker_id, actor_id, {output} "
+        f"from {request.tables.task(task, request.view)} where task_id = ?",
+        [task],
     )
-    attempts = {row[0]: row[1:] for row in rows}
+    return {attempt.number: attempt for attempt in map(_Attempt._make, rows)}
+
+
+def _task_target(request: SessionRequest, task: str, number: int, suffix: str) -> Target:
+    task = _hex(task, _TASK_ID, "task_id", "/api/v0/tasks")
+    attempts = _attempts(request, task, suffix)
     if not attempts:
         raise ApiError(404, f"Could not find log file for task: {task}; /api/v0/tasks lists the tasks")
-    if attempt not in attempts:
+    if number not in attempts:
         raise ApiError(
-            404, f"Could not find log file for task attempt: {task}({attempt}); there are attempts {sorted(attempts)}"
+            404, f"Could not find log file for task attempt: {task}({number}); there are attempts {sorted(attempts)}"
         )
-    state, node, worker, actor, path, start, end = attempts[attempt]
-    logs = request.open.logs
-    if path and node:
-        file = _named_file(logs, _having([node], logs), PurePosixPath(path).name)
-        # Ray tells the end with a task's last event: one whose worker died has none, and owns the rest of the file.
-        return Target(file, start or 0, end, grows=end is None and state not in ("FINISHED", "FAILED"))
-    if actor:
+    attempt, logs = attempts[number], request.open.logs
+    if attempt.path and attempt.node:
+        file = _named_file(logs, _having([attempt.node], logs), PurePosixPath(attempt.path).name)
+        # Ray sends the end with the task's last event. If its worker died there is none, and the rest of the file
+        # belongs to the task.
+        grows = attempt.end is None and attempt.state not in ("FINISHED", "FAILED")
+        return Target(file, attempt.start or 0, attempt.end, grows)
+    if attempt.actor:
         raise ApiError(
             400,
-            f"For actor task, please query actor log for actor({actor}): e.g. ray logs actor --id {actor} . Or set "
-            "RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING=1 in actor's runtime env or when starting the cluster. "
-            "Recording actor task's log could be expensive, so Ray turns it off by default.",
+            f"For actor task, please query actor log for actor({attempt.actor}): e.g. ray logs actor --id "
+            f"{attempt.actor} . Or set RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING=1 in actor's runtime env or when starting "
+            "the cluster. Recording actor task's log could be expensive, so Ray turns it off by default.",
         )
-    if found := worker_file(logs, node, worker, suffix):
+    if found := worker_file(logs, attempt.node, attempt.worker, suffix):
         return Target(found)
     raise ApiError(
         404,
-        f"Could not find log file for task attempt: {task}({attempt}). It is {state}, worker id = {worker}, "
-        f"node id = {node}, and Ray told of no std{suffix} file",
+        f"Could not find log file for task attempt: {task}({number}). It is {attempt.state}, "
+        f"worker id = {attempt.worker}, node id = {attempt.node}, and Ray reported no std{suffix} file",
     )
 
 
@@ -186,15 +203,15 @@ def _process_file(logs: LogFiles, nodes: list[str], pid: int, suffix: str) -> Lo
     found = [file for node in nodes for file in _workers(logs, node, suffix, pid=str(pid))]
     if not found:
         raise ApiError(404, f"node {nodes[0]} has no .{suffix} file of a worker with pid {pid}; list the node's logs")
-    return max(found, key=lambda file: file.modified or _NEVER)  # a pid is used again
+    return max(found, key=lambda file: file.modified or _NEVER)  # pids are reused
 
 
 def worker_file(logs: LogFiles, node: str | None, worker: str | None, suffix: str) -> LogFile | None:
-    """What a worker printed, if its node has it."""
+    """The output of a worker, if its node has it."""
     if not node or not worker or node not in logs.nodes():
         return None
     found = list(_workers(logs, node, suffix, worker=worker))
-    return max(found, key=lambda file: file.size) if found else None  # `old/` may have it too, longer
+    return max(found, key=lambda file: file.size) if found else None  # `old/` may have a longer one
 
 
 def _workers(logs: LogFiles, node: str, suffix: str, *, worker: str = "", pid: str = "") -> Iterator[LogFile]:
@@ -216,20 +233,19 @@ def _named_file(logs: LogFiles, nodes: list[str], name: str) -> LogFile:
         if len(alike) == 1:
             return alike[0]
         if alike:
-            raise ApiError(
-                404, f"{len(alike)} files have the name {name!r}; give one of {_some(f.name for f in alike)}"
-            )
+            raise ApiError(404, f"{len(alike)} files have the name {name!r}; use one of {_some(f.name for f in alike)}")
     raise ApiError(404, str(missing))
 
 
 def _relative(filename: str) -> str:
-    """A file's path below the log directory; Ray's own full paths are taken too."""
+    """The path of a file below the log directory; full paths from Ray's messages are accepted, too."""
     on_the_node = _ON_THE_NODE.fullmatch(filename)
     name = on_the_node["name"] if on_the_node else filename
     if name.startswith("/") or ".." in name.split("/") or "\0" in name:
         raise ApiError(
             400,
-            f"filename is {filename[:80]!r}; it takes a path below the node's log directory, as /api/v0/logs lists",
+            f"invalid filename {filename[:80]!r}: expected a path below the node's log directory, "
+            "as listed by /api/v0/logs",
         )
     return str(PurePosixPath(name))
 
@@ -242,11 +258,11 @@ def _having(nodes: list[str], logs: LogFiles) -> list[str]:
 
 def _hex(text: str, pattern: re.Pattern[str], name: str, where: str) -> str:
     if not pattern.fullmatch(text.lower()):
-        raise ApiError(400, f"{name} is {text[:80]!r}; it takes an id in hex, as {where} lists them")
+        raise ApiError(400, f"invalid {name} {text[:80]!r}: expected a hexadecimal id as listed by {where}")
     return text.lower()
 
 
-def _said_of(request: SessionRequest, node: str) -> str:
+def _without_logs(request: SessionRequest, node: str) -> str:
     if _rows(request, "1", "nodes", "node_id = ?", [node]):
         return f"the archive has no logs of node {node}: no collector ran there, or it stored none yet"
     return f"there is no node {node[:80]}"

@@ -1,6 +1,6 @@
-"""Secrets in log files that Ray itself writes: runtime environments stand there with the values of their variables.
+"""Secrets in log files that Ray itself writes: they contain runtime environments with the values of variables.
 
-Such a file is sent line by line without them. What a program printed is the program's own, and is sent as it is.
+These files are redacted line by line. The output of programs is sent unchanged.
 """
 
 from __future__ import annotations
@@ -13,88 +13,88 @@ import msgspec
 
 from ray_history.server.redaction.rules import HIDDEN, has_secrets, redacted
 
-_LONGEST_LINE = 8 << 20
-"""Bytes of a line that are looked through; a longer one is hidden whole, so that none is ever held whole."""
-_TOO_LONG = f"{HIDDEN} (a line of more than {_LONGEST_LINE >> 20} MiB)".encode()
+_MAX_LINE = 8 << 20
+"""Bytes. Longer lines are redacted completely, so that no line of any length is held in memory."""
+_TOO_LONG = f"{HIDDEN} (a line of more than {_MAX_LINE >> 20} MiB)".encode()
 
 
 def _of_json(line: bytes) -> bytes:
-    """A line of JSON; one that is none, because it is torn, may begin or end inside a secret."""
+    """A redacted line of JSON. A torn line may begin or end inside a secret, so it is redacted completely."""
     try:
-        told = msgspec.json.decode(line)
+        value = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return HIDDEN.encode()
-    shown = redacted(told) if has_secrets(line) else told
-    return line if shown == told else msgspec.json.encode(shown)
+    result = redacted(value) if has_secrets(line) else value
+    return line if result == value else msgspec.json.encode(result)
 
 
 def _of_text(line: bytes) -> bytes:
-    told = line.decode(errors="surrogateescape")
-    shown: str = redacted(told)
-    return line if shown == told else shown.encode(errors="surrogateescape")
+    text = line.decode(errors="surrogateescape")
+    result: str = redacted(text)
+    return line if result == text else result.encode(errors="surrogateescape")
 
 
-_Shown = Callable[[bytes], bytes]
-_WRITTEN_BY_RAY: tuple[tuple[re.Pattern[str], _Shown], ...] = (
+RedactLine = Callable[[bytes], bytes]
+_WRITTEN_BY_RAY: tuple[tuple[re.Pattern[str], RedactLine], ...] = (
     (re.compile(r"(?:.*/)?(?:export_)?events/[^/]+", re.DOTALL), _of_json),
     (re.compile(r"(?:.*/)?runtime_env_(?:agent|setup)[^/]*", re.DOTALL), _of_text),
 )
-"""Files by their names, and what may be shown of a line."""
+"""Patterns of file names, and how to redact a line of such a file."""
 
 
-def written_by_ray(name: str) -> _Shown | None:
-    """How a line of a log file is shown, if Ray itself writes runtime environments into it."""
+def written_by_ray(name: str) -> RedactLine | None:
+    """How to redact a line of a log file; None if Ray writes no runtime environments into it."""
     plain = posixpath.normpath(name)
-    return next((shown for pattern, shown in _WRITTEN_BY_RAY if pattern.fullmatch(plain)), None)
+    return next((redact_line for pattern, redact_line in _WRITTEN_BY_RAY if pattern.fullmatch(plain)), None)
 
 
 def without_secrets(name: str, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The bytes of a log file, from the beginning of a line on, as they may be shown."""
-    shown = written_by_ray(name)
-    if shown is None:
+    """The bytes of a log file without secrets. They must start at the beginning of a line."""
+    redact_line = written_by_ray(name)
+    if redact_line is None:
         yield from parts
         return
-    lines = RedactedLines(shown)
+    lines = RedactedLines(redact_line)
     for piece in parts:
-        if ready := lines.taken(piece):
+        if ready := lines.feed(piece):
             yield ready
-    if rest := lines.rest():
+    if rest := lines.finish():
         yield rest
 
 
 class RedactedLines:
-    """Takes secrets out of bytes that come in pieces; holds the line that has begun."""
+    """Redacts bytes that come in pieces. Holds back the incomplete last line."""
 
-    def __init__(self, shown: _Shown) -> None:
-        self._shown = shown
-        self._begun = bytearray()
+    def __init__(self, redact_line: RedactLine) -> None:
+        self._redact_line = redact_line
+        self._incomplete = bytearray()
         self._too_long = False
 
-    def taken(self, piece: bytes) -> bytes:
-        """What is ready of it: all lines that have ended."""
-        *ended, begun = piece.split(b"\n")
+    def feed(self, piece: bytes) -> bytes:
+        """Take a piece and return the lines that are complete."""
+        *complete, rest = piece.split(b"\n")
         ready = bytearray()
-        for line in ended:
+        for line in complete:
             self._hold(line)
             ready += self._line() + b"\n"
-        self._hold(begun)
+        self._hold(rest)
         return bytes(ready)
 
-    def rest(self) -> bytes:
-        """A last line without an end."""
+    def finish(self) -> bytes:
+        """The last line, without a line end."""
         return self._line()
 
     def _hold(self, part: bytes) -> None:
-        self._begun += part
-        if len(self._begun) > _LONGEST_LINE:
+        self._incomplete += part
+        if len(self._incomplete) > _MAX_LINE:
             self._too_long = True
         if self._too_long:
-            self._begun.clear()
+            self._incomplete.clear()
 
     def _line(self) -> bytes:
-        line, too_long = bytes(self._begun), self._too_long
-        self._begun.clear()
+        line, too_long = bytes(self._incomplete), self._too_long
+        self._incomplete.clear()
         self._too_long = False
         if too_long:
             return _TOO_LONG
-        return self._shown(line) if line.strip() else line
+        return self._redact_line(line) if line.strip() else line

@@ -1,15 +1,15 @@
-"""Secrets hidden from what is shown: values of environment variables, and whatever is named like a secret.
+"""Redaction of secrets: values of environment variables, and of everything with the name of a secret.
 
-The archive keeps polled answers as Ray gave them; what leaves the server goes through `shown`. When in doubt a value is
-hidden: text that cannot be read as a runtime environment is hidden whole, as Ray does it. Hidden are
+The archive stores polled answers as Ray sent them; redaction applies to everything that leaves the server. In doubt a
+value is redacted: text that is not a valid runtime environment is redacted completely, as Ray does it. Redacted are
 * all values below `env_vars`, in objects and in serialized runtime environments;
-* all values below a key that sounds like a secret (`password`, `HF_TOKEN`, `awsSecretAccessKey`, …), and the value of
+* all values below a key with the name of a secret (`password`, `HF_TOKEN`, `awsSecretAccessKey`, …), and the value in
   `{"name": <such a key>, "value": …}`;
-* inside any text, the value of `KEY=value`, `--key value` and `"key": "value"` with such a key, passwords and
-  signatures in URLs, and the value of `env_vars`: an object as far as it goes, a plain value to the end of its line,
-  and what cannot be told apart to the end of the text.
-Short words that are ordinary English too (`auth`, `pass`, `sig`, …) name a secret where something is assigned
-(`pass=x`, `"auth": "x"`, `DB_PASS: x`); in `auth: failed for user bob` they do not. `-p x` is no secret: mostly a port.
+* inside any text, the value in `KEY=value`, `--key value` and `"key": "value"` with such a key, passwords and
+  signatures in URLs, and the value of `env_vars`: a complete object, a plain value to the end of its line, or, if neither can be
+  recognized, the rest of the text.
+Short words that are also ordinary English (`auth`, `pass`, `sig`, …) name a secret only in assignments (`pass=x`,
+`"auth": "x"`, `DB_PASS: x`), not in `auth: failed for user bob`. `-p x` is not redacted: it is mostly a port.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PASSWORD_IN_URL = re.compile(
     r"(?<![a-z0-9+.-])(?P<before>[a-z][a-z0-9+.-]*+://[^/\s:@]*+:)[^/\s@]++(?=@)", re.IGNORECASE
 )
 _SIGNATURE_IN_URL = re.compile(rf"""(?P<before>{secrets.SIGNATURE_IN_URL})[^\s&"'<>]++""", re.IGNORECASE)
-_SAID = re.compile(r"[A-Za-z]+[.!]?|[0-9]{1,4}[.!]?")
+_ORDINARY_VALUE = re.compile(r"[A-Za-z]+[.!]?|[0-9]{1,4}[.!]?")
 """A value that is a word or a count: `auth: failed`, `pass: 7`."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _VARIABLES = re.compile(secrets.RUNTIME_ENV_VARIABLES_PATTERN, re.IGNORECASE)
@@ -62,7 +62,7 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 def has_secrets(body: bytes) -> bool:
-    """Whether a JSON text may hold something to hide; saves reading most of the large ones."""
+    """Whether a JSON text may contain secrets. Most large texts need not be parsed."""
     lowered = body.lower()
     return any(hint in lowered for hint in _HINTS_IN_JSON)
 
@@ -79,19 +79,19 @@ def redacted(value: Any) -> Any:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a name sounds like that of a secret. Counts are none: `max_tokens`."""
-    return _is_known_secret(key) if len(key) <= _USUAL_LENGTH else _sounds_secret(key)
+    """Whether a key has the name of a secret. Names of counts do not: `max_tokens`."""
+    return _is_secret_cached(key) if len(key) <= _MAX_CACHED_KEY else _has_secret_name(key)
 
 
-def _sounds_secret(key: str) -> bool:
+def _has_secret_name(key: str) -> bool:
     if _SECRET_PARTS.search(key) or _SECRET_VARIABLE.search(key):
         return True
     return any(word.lower() in secrets.WORDS for word in _WORD.findall(key))
 
 
-_USUAL_LENGTH = 80
-_is_known_secret = lru_cache(4096)(_sounds_secret)
-"""Rows of a listing have the same names again and again."""
+_MAX_CACHED_KEY = 80
+_is_secret_cached = lru_cache(4096)(_has_secret_name)
+"""The rows of a listing have the same keys."""
 
 
 def _object(body: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _object(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list(items: list[Any]) -> list[Any]:
-    """Items one by one; after an item `--password` alone, as command lines have it, the next is the value."""
+    """The items. After an item `--password` alone, as in command lines, the next item is its value."""
     result = []
     is_value = False
     for item in items:
@@ -121,7 +121,7 @@ def _list(items: list[Any]) -> list[Any]:
 
 
 def _hidden(value: Any) -> Any:
-    """Nothing but the shape: keys stay, and what says nothing."""
+    """The shape of a value: keys, empty values and flags are kept."""
     if isinstance(value, dict):
         return {key: _hidden(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -144,29 +144,29 @@ def _runtime_env(serialized: str) -> str:
 def _text(text: str) -> str:
     if not text or not _has_hint(text):
         return text
-    return _known_text(text) if len(text) <= _USUAL_TEXT else _looked_through(text)
+    return _redact_text_cached(text) if len(text) <= _MAX_CACHED_TEXT else _redact_text(text)
 
 
-def _looked_through(text: str) -> str:
+def _redact_text(text: str) -> str:
     if _VARIABLES.search(text) and (whole := _of_json(text)):
         return whole
     without = _PASSWORD_IN_URL.sub(rf"\g<before>{HIDDEN}", text)
     return _without_values(_SIGNATURE_IN_URL.sub(rf"\g<before>{HIDDEN}", without))
 
 
-_USUAL_TEXT = 2048
-_known_text = lru_cache(2048)(_looked_through)
-"""Rows of a listing tell the same again and again: where they were called, why they ended."""
+_MAX_CACHED_TEXT = 2048
+_redact_text_cached = lru_cache(2048)(_redact_text)
+"""The rows of a listing repeat texts such as call sites and error messages."""
 
 
 def _has_hint(text: str) -> bool:
-    """Most texts end here: ten times as fast as a pattern of all hints."""
+    """Rules out most texts. Ten times as fast as a pattern of all hints."""
     folded = text.casefold()
     return any(hint in folded for hint in secrets.HINTS)
 
 
 def _of_json(text: str) -> str:
-    """A text that is JSON, without its secrets; empty if it is none."""
+    """A redacted JSON text; empty if the text is not JSON."""
     try:
         parsed = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -175,7 +175,7 @@ def _of_json(text: str) -> str:
 
 
 def _without_values(text: str) -> str:
-    kept = []
+    parts = []
     position = 0
     for named in _NAMED.finditer(text):
         name = named["key"] or named["option"]
@@ -187,30 +187,30 @@ def _without_values(text: str) -> str:
             shape, end = _secret(text, named)
         else:
             continue
-        kept += [text[position : named.end()], shape]
+        parts += [text[position : named.end()], shape]
         position = end
-    return "".join([*kept, text[position:]])
+    return "".join([*parts, text[position:]])
 
 
 def _secret(text: str, named: re.Match[str]) -> tuple[str, int]:
-    """What is shown for the value of a secret, and where it ends."""
+    """The replacement for the value of a secret, and its end in the text."""
     value = _VALUE.match(text, named.end())
-    if not value or (value[0].startswith("-") and named[0].endswith("= ")):  # `password= --next`: there is none
+    if not value or (value[0].startswith("-") and named[0].endswith("= ")):  # `password= --next`: no value
         return "", named.end()
-    if named["option"] and value[0].startswith("--"):  # `--token --password x`: the next option
+    if named["option"] and value[0].startswith("--"):  # `--token --password x`: another option
         return "", named.end()
     is_bare = not named["quote"] and named["by"] == ":" and named["key"].lower() in secrets.ORDINARY_WORDS
-    if is_bare and _SAID.fullmatch(value[0]):
+    if is_bare and _ORDINARY_VALUE.fullmatch(value[0]):
         return "", named.end()
     return HIDDEN, value.end()
 
 
 def _variables(text: str, named: re.Match[str]) -> tuple[str, int]:
-    """What is shown for the value of `env_vars`, and where it ends."""
+    """The replacement for the value of `env_vars`, and its end in the text."""
     start = named.end()
     if not text.startswith("{", start):
         line = text.find("\n", start)
-        below = "\n" in named[0]  # as YAML has it; where that ends is hard to tell
+        below = "\n" in named[0]  # as in YAML, where the end is hard to find
         return HIDDEN if text[start:].strip() else "", len(text) if below or line < 0 else line
     if plain := _OBJECT.match(text, start):
         return _MEMBER.sub(rf"\g<name>\g<quote>{HIDDEN}\g<quote>", plain[0]), plain.end()

@@ -1,7 +1,7 @@
-"""A whole table without its secrets, as SQL.
+"""A redacted table, as SQL.
 
-What the API shows is looked through row by row. A table of millions of rows is looked through text by text: each one
-that may tell a secret once, however many rows tell it. Those that do are replaced where they stand.
+The answers of the API are redacted row by row. In a table of millions of rows each distinct text that may contain a
+secret is checked once, however many rows contain it, and replaced if it does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ray_history.history.secrets import has_hint, may_contain_secret
 from ray_history.history.sql import text
 from ray_history.server.redaction.rules import HIDDEN, redacted
 
-_MOST = 16 << 20
-"""Bytes of texts that are held for one column."""
+_MAX_TEXTS = 16 << 20
+"""Bytes of distinct texts that are held in memory for one column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class _Column:
     @property
     def words(self) -> str:
         """SQL: its value as text."""
-        return f"told.{self.name}" if self.kind == "VARCHAR" else f"to_json(told.{self.name})::varchar"
+        return f"original.{self.name}" if self.kind == "VARCHAR" else f"to_json(original.{self.name})::varchar"
 
     @property
     def is_suspect(self) -> str:
-        """SQL: whether looking through a value is worth it. Only tasks are many."""
+        """SQL: whether a value must be checked. Only the table of tasks is large enough to need a filter."""
         if self.table != "tasks":
-            return f"told.{self.name} is not null"
+            return f"original.{self.name} is not null"
         return has_hint(self.words) if self.name == "runtime_env" else may_contain_secret(self.words)
 
     @property
@@ -48,57 +48,59 @@ class _Column:
 
     @property
     def hidden(self) -> str:
-        """SQL: what is shown if nothing of a value may be."""
+        """SQL: the replacement for a whole value."""
         return text(HIDDEN) if self.kind == "VARCHAR" else "null"
 
-    def shown(self, words: str) -> str:
-        """The text that may be shown for one."""
+    def redacted(self, words: str) -> str:
+        """The redacted text of a value."""
         if self.kind == "VARCHAR":
             return str(redacted({self.name: words})[self.name])
         return msgspec.json.encode(redacted({self.name: msgspec.json.decode(words)})[self.name]).decode()
 
 
 def without_secrets(tables: Tables, table: str) -> str:
-    """SQL: the rows of a table. Where more texts would have to be held than may be, all others that are suspected are
-    hidden whole."""
+    """SQL: the rows of a table without secrets.
+
+    If a column has too many texts to hold, the remaining ones that may contain secrets are redacted completely.
+    """
     rows = tables.source(table)
     columns = [_Column(table, name, kind) for name, kind, *_ in tables.rows(f"describe from {rows}")]
     values, joins = [], []
     for column in columns:
         if not column.has_texts:
             continue
-        suspects = tables.stream(f"select {column.words} from {rows} as told where {column.is_suspect}")
-        texts, is_all = _looked_through(column, (words for some in suspects for (words,) in some))
-        if is_all and all(told == shown for told, shown in texts.items()):
+        suspects = tables.stream(f"select {column.words} from {rows} as original where {column.is_suspect}")
+        texts, is_all = _redacted_texts(column, (words for page in suspects for (words,) in page))
+        if is_all and all(before == after for before, after in texts.items()):
             continue
         hidden = f"hidden_{column.name}"
         values.append(f"""
             case
-                when {hidden}.told is not null then {column.value(f"{hidden}.shown")}
+                when {hidden}.original is not null then {column.value(f"{hidden}.redacted")}
                 when {"false" if is_all else column.is_suspect} then {column.hidden}
-                else told.{column.name}
+                else original.{column.name}
             end as {column.name}""")
-        joins.append(f"left join {_rows(texts)} as {hidden} on {hidden}.told = {column.words}")
+        joins.append(f"left join {_rows(texts)} as {hidden} on {hidden}.original = {column.words}")
     if not values:
         return f"from {rows}"
-    return f"select told.* replace ({', '.join(values)}) from {rows} as told {' '.join(joins)}"
+    return f"select original.* replace ({', '.join(values)}) from {rows} as original {' '.join(joins)}"
 
 
-def _looked_through(column: _Column, suspects: Iterable[str]) -> tuple[dict[str, str], bool]:
-    """What is shown for each text, and whether that is all of them."""
+def _redacted_texts(column: _Column, suspects: Iterable[str]) -> tuple[dict[str, str], bool]:
+    """The redacted form of each text, and whether all texts are included."""
     texts: dict[str, str] = {}
     size = 0
-    for told in suspects:
-        if told in texts:
+    for words in suspects:
+        if words in texts:
             continue
-        if size > _MOST:
+        if size > _MAX_TEXTS:
             return texts, False
-        texts[told] = column.shown(told)
-        size += len(told) + len(texts[told])
+        texts[words] = column.redacted(words)
+        size += len(words) + len(texts[words])
     return texts, True
 
 
 def _rows(texts: dict[str, str]) -> str:
-    """SQL: them as a table."""
-    told = text(msgspec.json.encode(list(texts.items())).decode())
-    return f"(select pair[1] as told, pair[2] as shown from (select unnest({told}::json::varchar[][]) as pair))"
+    """SQL: the texts as a table."""
+    pairs = text(msgspec.json.encode(list(texts.items())).decode())
+    return f"(select pair[1] as original, pair[2] as redacted from (select unnest({pairs}::json::varchar[][]) as pair))"
