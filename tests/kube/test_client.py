@@ -173,7 +173,7 @@ def test_who_is_unknown_and_who_may_not_is_told_apart(stand_in: KubeStandIn, tmp
     with pytest.raises(Denied, match="cannot list resource") as denied:
         _world(stand_in, tmp_path, "weak").ask(lambda kubernetes: kubernetes.list(ALL))
     assert denied.value.status == 403
-    with pytest.raises(Denied, match="does not know us") as unknown:
+    with pytest.raises(Denied, match="rejected the credentials") as unknown:
         _world(stand_in, tmp_path, "wrong").ask(lambda kubernetes: kubernetes.list(ALL))
     assert unknown.value.status == 401
 
@@ -336,7 +336,7 @@ def test_kubeconfigs_are_merged_and_a_context_is_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("[]", "is no kubeconfig"),
+        ("[]", "is not a kubeconfig"),
         ("a: [", "cannot be read"),
         ("current-context: x", "no context 'x'"),
         ("contexts: []", "no current-context"),

@@ -112,7 +112,7 @@ def test_with_the_api_server_down_what_was_seen_last_stays_known(stand_in: tuple
         async with discovering(world) as discovery:
             await until(lambda: names(discovery) == {"one"} and server.watching == 1)
             with server.down():
-                await until(lambda: any("as last seen" in told for told in discovery.missing))
+                await until(lambda: any("may be out of date" in told for told in discovery.missing))
                 assert names(discovery) == {"one"}
             await until(lambda: discovery.missing == [])
             server.put("RayCluster", ray_cluster("team", "two"))
@@ -132,7 +132,7 @@ def test_without_permission_it_is_told_and_granted_later_it_works(
 
     async def story() -> None:
         async with discovering(world) as discovery:
-            await until(lambda: any("may not be listed" in told for told in discovery.missing))
+            await until(lambda: any("not allowed to list" in told for told in discovery.missing))
             assert "cannot list resource" in discovery.missing[0]
             assert discovery.clusters == []
             server.rules += [Rule("history", "list", "rayclusters"), Rule("history", "watch", "rayclusters")]
@@ -263,7 +263,7 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     async def sent(kubernetes: Kubernetes) -> dict[str, str]:
         return (await heads.endpoint(kubernetes, cluster)).headers
 
-    with pytest.raises(HeadUnavailable, match="cannot be had"):
+    with pytest.raises(HeadUnavailable, match="cannot be read"):
         world.ask(sent)
     secret("one")
     assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
@@ -273,7 +273,7 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     assert world.ask(sent) == {"x-ray-authorization": "Bearer two"}
     secret("bad\ntoken")
     heads.forget_token(cluster)
-    with pytest.raises(HeadUnavailable, match="holds no token"):
+    with pytest.raises(HeadUnavailable, match="contains no"):
         world.ask(sent)
 
 

@@ -123,7 +123,7 @@ def test_without_permission_the_list_says_what_is_missing_and_stored_sessions_wo
         until(lambda: here.kube.watching == 1)
         here.kube.rules.clear()
         here.kube.end_watches()
-        until(lambda: "may not be listed" in here.server.get("/clusters").headers.get(NOTE, ""))
+        until(lambda: "not allowed to list" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes").status == 200
         assert "ray_history_live_missing 1" in here.server.get("/metrics").body.decode()
 
@@ -453,7 +453,7 @@ def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
 
 def test_with_the_api_server_down_everything_goes_on_as_last_seen(here: Place) -> None:
     with here.kube.down():
-        until(lambda: "as last seen" in here.server.get("/clusters").headers.get(NOTE, ""))
+        until(lambda: "may be out of date" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live", STORED]
         assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
         assert here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes").status == 200

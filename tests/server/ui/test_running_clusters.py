@@ -146,7 +146,7 @@ def test_missing_permissions_are_shown_on_the_home_page(here: Place) -> None:
     assert "Some running clusters" not in home(here.server).text
     here.kube.rules.clear()
     here.kube.end_watches()
-    page = eventually(lambda: home(here.server), lambda page: "may not be listed" in page.text)
+    page = eventually(lambda: home(here.server), lambda page: "not allowed to list" in page.text)
     assert page.one("section", "note").one("h2").text == "Some running clusters are not shown"
 
 

@@ -6,8 +6,8 @@ value is redacted: text that is not a valid runtime environment is redacted comp
 * all values below a key with the name of a secret (`password`, `HF_TOKEN`, `awsSecretAccessKey`, …), and the value in
   `{"name": <such a key>, "value": …}`;
 * inside any text, the value in `KEY=value`, `--key value` and `"key": "value"` with such a key, passwords and
-  signatures in URLs, and the value of `env_vars`: a complete object, a plain value to the end of its line, or, if neither can be
-  recognized, the rest of the text.
+  signatures in URLs, and the value of `env_vars`: a complete object, a plain value to the end of its line, or, if
+  neither can be recognized, the rest of the text.
 Short words that are also ordinary English (`auth`, `pass`, `sig`, …) name a secret only in assignments (`pass=x`,
 `"auth": "x"`, `DB_PASS: x`), not in `auth: failed for user bob`. `-p x` is not redacted: it is mostly a port.
 """
