@@ -78,7 +78,7 @@ class SessionCatalog:
 
 
 def _missing(address: str) -> str:
-    return f"there is no session {address}; /clusters lists all sessions"
+    return f"there is no session {address}; see /clusters for a list"
 
 
 def _first(found: Catalog, address: str) -> Session:
