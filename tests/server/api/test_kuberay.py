@@ -144,7 +144,7 @@ def test_the_dashboards_page_and_files_are_served(server: Served) -> None:
 def test_a_dashboard_version_that_is_not_there_is_refused_with_those_that_are(server: Served) -> None:
     answer = server.get(f"{S}/?dashboard=1.0")
     assert answer.status == 404
-    assert "there are" in answer.json["msg"]
+    assert "available: " in answer.json["msg"]
 
 
 def test_an_unknown_api_path_is_not_a_404_which_rays_proxy_would_answer_itself(server: Served) -> None:
