@@ -181,9 +181,3 @@ def test_sessions_in_one_batch_are_separated(desk: Desk) -> None:
     assert desk.ledgers.session(SESSION).events.stored == 1
     assert desk.ledgers.session(other).events.stored == 1
     assert {session for session, _ in desk.sessions.seen} == {SESSION, other}
-
-
-def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
-    (tmp_path / "ledger.json").write_text("{damaged")
-    assert LedgerBook(tmp_path / "ledger.json").saved.sessions == {}
-    assert len(list(tmp_path.glob("ledger.damaged-*"))) == 1
