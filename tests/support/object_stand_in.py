@@ -1,8 +1,8 @@
 """Stand-ins for Google Cloud Storage and Alibaba Cloud OSS, for which there is no real server to install.
 
-Both keep objects in memory and speak the XML object API over HTTP/1.1 on loopback. They authenticate
-requests as the real services do, with one difference: an AWS4 signature is not recomputed, only its access key id and security
-token are checked. Everything else they refuse, the real services refuse too.
+Both keep objects in memory and speak the XML object API over HTTP/1.1 on loopback. They authenticate requests as the
+real services do, with one difference: an AWS4 signature is not recomputed, only its access key id and security token
+are checked. Everything else they refuse, the real services refuse too.
 """
 
 from __future__ import annotations
