@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv/bin
 RUN := $(VENV)/python -m
 PYTEST := $(RUN) pytest -n 2 --dist loadgroup
-LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-DEMO_LOCK := $(LOCK) - --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+LOCK := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 RAY ?= 2.60
 
-.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench demo docs screenshots lock package clean
+.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench demo docs screenshots
+.PHONY: lock lock-dev lock-demo package notes wheel chart clean
 
 install: .venv/.installed
 
@@ -60,11 +60,24 @@ docs: install
 screenshots: install
 	$(RUN) tests.screenshots
 
-lock: install
-	$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock && printf 'editables\nhatchling\nuv\n' | $(DEMO_LOCK) pyproject.toml
+lock: lock-dev lock-demo
 
-package: install
-	mkdir -p dist && $(RUN) scripts.release_notes $(RELEASE) > dist/notes.md && $(VENV)/hatchling build -d dist && helm package deploy/helm/ray-history --destination dist
+lock-dev: install
+	$(LOCK) --all-extras --output-file requirements-dev.lock
+
+lock-demo: lock-dev
+	printf 'editables\nhatchling\nuv\n' | $(LOCK) - --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+
+package: notes wheel chart
+
+notes: install
+	mkdir -p dist && $(RUN) scripts.release_notes $(RELEASE) > dist/notes.md
+
+wheel: install
+	$(VENV)/hatchling build -d dist
+
+chart:
+	helm package deploy/helm/ray-history --destination dist
 
 clean:
 	rm -rf .venv .parts
