@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import html
 import io
 import json
 import re
@@ -19,6 +20,8 @@ UNSTABLE_HEADERS = {"date", "server", "x-request-id", "content-length", "transfe
 ASSET = re.compile(r"(_pages/[\w-]+)\.[0-9a-f]{12}\.")
 REQUEST = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ req [0-9a-f]+")
 """Time and id of the request on error pages."""
+FILE_TIME = re.compile(r"(filename=\"[\w-]+)-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
+"""When a downloaded timeline was made."""
 CURSOR = re.compile(rb'("next_cursor": ?)"[^"]+"')
 """It belongs to one index: two that are built from the same files have different ones."""
 TAG = re.compile(r"<[^>]*>")
@@ -69,7 +72,7 @@ def _headers(answer: Answer) -> list[str]:
 
 def _normalised(texts: Iterable[str]) -> list[str]:
     """Without digests in the addresses of static files, and without times and ids of requests."""
-    return [REQUEST.sub("", ASSET.sub(r"\1.", text)) for text in texts]
+    return [FILE_TIME.sub(r"\1", REQUEST.sub("", ASSET.sub(r"\1.", text))) for text in texts]
 
 
 def _unpacked(answer: Answer) -> bytes:
@@ -123,7 +126,7 @@ def _without_sentences(value: Any) -> Any:
 def _facts(body: bytes) -> list[str]:
     """The links of a page and the numbers in its text, which stay the same when sentences are rewritten."""
     (text,) = _normalised([body.decode(errors="replace")])
-    facts = [*LINK.findall(text), *NUMBER.findall(TAG.sub(" ", text))]
+    facts = [*LINK.findall(text), *NUMBER.findall(html.unescape(TAG.sub(" ", text)))]
     return sorted(f"{fact}  ({count} times)" for fact, count in Counter(facts).items())
 
 
