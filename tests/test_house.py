@@ -38,9 +38,9 @@ REMAINING = {
     "cycles": 1,
     "closures": 1,
     "unpackings": 1,
-    "complexity": 6,
-    "odd words": 170,
-    "vague names": 16,
+    "complexity": 4,
+    "odd words": 139,
+    "vague names": 12,
     "undescribed modules": 30,
 }
 """How many offenders of each rule there still are; may only shrink."""
