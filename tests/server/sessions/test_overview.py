@@ -78,7 +78,7 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
     for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
         known = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=newest))
         assert known.state(NOW) == state
-        assert make_row(session(), known, state, redact=True).completeness.short == "no account"
+        assert make_row(session(), known, state, redact=True).completeness.short == "not counted"
     hourly = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=NOW - 3900, longest_silence=5400.0))
     assert hourly.state(NOW) == "live"
 
@@ -106,7 +106,7 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
             "Ray dropped 10",
         ),
         (SessionOverview(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
-        (SessionOverview(summary("lost")), 1.0, "vanished"),
+        (SessionOverview(summary("lost")), 1.0, "lost contact"),
         (SessionOverview(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
         (SessionOverview(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
     ],

@@ -57,7 +57,7 @@ class Rule:
 RULES = (
     Rule(
         lambda evidence: evidence.has_vanished,
-        lambda _: "vanished",
+        lambda _: "lost contact",
         lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",
     ),
     Rule(
@@ -104,7 +104,7 @@ RULES = (
     ),
     Rule(
         lambda evidence: not evidence.collectors,
-        lambda _: "no account",
+        lambda _: "not counted",
         lambda _: "No collector reported counts, so completeness is unknown.",
     ),
 )

@@ -96,7 +96,7 @@ def test_jobs_of_a_lost_session_are_not_shown_as_running(fleet: tuple[Served, li
     for row in rows(home(server, "?state=lost")):
         assert "Unknown" in cell(row, "c-jobs")
         assert "was running at" in cell(row, "c-jobs")
-        assert "vanished" in cell(row, "c-full")
+        assert "lost contact" in cell(row, "c-full")
 
 
 def test_the_search_covers_every_field(fleet: tuple[Served, list[Made]]) -> None:

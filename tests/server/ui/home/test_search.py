@@ -53,7 +53,7 @@ def test_filters_count_the_rows_of_each_value() -> None:
     rows = [
         row(1, namespace="a", ray="2.60.0"),
         row(2, namespace="b", ray="2.58.1", failed=3),
-        row(3, namespace="b", ray="2.60.0", state="lost", completeness=Assessment(0.9, (Reason("vanished", "…"),))),
+        row(3, namespace="b", ray="2.60.0", state="lost", completeness=Assessment(0.9, (Reason("lost contact", "…"),))),
         row(4, namespace="c", state="live", failed_jobs=1),
     ]
     assert names(rows, "namespace=b") == ["cluster-2", "cluster-3"]
