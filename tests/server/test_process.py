@@ -149,7 +149,7 @@ def exit_code(process: Process) -> int:
         (("serve",), "storage"),
         (("serve", "--storage", "file:///tmp", "--port", "x"), "not a valid integer"),
         (("index", "--storage", "file:///tmp"), "no sessions given"),
-        (("dashboard", "add", "newest"), "is no Ray version"),
+        (("dashboard", "add", "newest"), "is not a Ray version"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(arguments: tuple[str, ...], told: str) -> None:
