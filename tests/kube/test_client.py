@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -21,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ray_history.kube import (
-    Access,
     Attributes,
     Change,
     Denied,
@@ -31,8 +29,6 @@ from ray_history.kube import (
     NotFound,
     Unreachable,
     User,
-    default_kubeconfigs,
-    from_kubeconfig,
     in_cluster,
     resource_path,
 )
@@ -289,76 +285,6 @@ def test_a_program_gives_the_token_and_is_asked_again_when_it_is_refused(stand_i
     stand_in.people = {"token-2": Person("admin")}
     assert World(tmp_path / "kubeconfig", "team").ask(lambda kubernetes: kubernetes.list(ALL)).items == []
     assert (tmp_path / "count").read_text() == "2"
-
-
-def test_a_program_that_is_missing_or_fails_is_named(stand_in: KubeStandIn, tmp_path: Path) -> None:
-    config = json.loads(stand_in.kubeconfig())
-
-    def asked(command: str, *arguments: str) -> None:
-        told = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": list(arguments)}
-        config["users"][0]["user"] = {"exec": {**told, "installHint": "get it from the cloud"}}
-        (tmp_path / "kubeconfig").write_text(json.dumps(config))
-        World(tmp_path / "kubeconfig", "team").ask(lambda kubernetes: kubernetes.list(ALL))
-
-    with pytest.raises(Misconfigured, match="get it from the cloud"):
-        asked("no-such-program-here")
-    with pytest.raises(Unreachable, match="failed with 3: not logged in"):
-        asked(sys.executable, "-c", "import sys; print('not logged in', file=sys.stderr); sys.exit(3)")
-    with pytest.raises(Misconfigured, match="no ExecCredential"):
-        asked(sys.executable, "-c", "print('{}')")
-
-
-def test_kubeconfigs_are_merged_and_a_context_is_chosen(tmp_path: Path) -> None:
-    def context(name: str) -> dict[str, Any]:
-        return {
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-            "clusters": [{"name": name, "cluster": {"server": f"https://{name}.example:6443/"}}],
-            "users": [{"name": name, "user": {"tokenFile": "tokens/one"}}],
-        }
-
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_text(json.dumps({**context("blue"), "current-context": "blue"}))
-    two.write_text(json.dumps({**context("green"), "current-context": "green"}))
-    (tmp_path / "tokens").mkdir()
-    (tmp_path / "tokens" / "one").write_text("from-a-file")
-    files = default_kubeconfigs({"KUBECONFIG": f"{one}:{tmp_path}/missing:{two}"})
-    assert files == (one, two)
-    assert from_kubeconfig(files).server == "https://blue.example:6443"
-    green = from_kubeconfig(files, "green")
-    assert green.server == "https://green.example:6443"
-
-    async def headers(access: Access) -> str:
-        return (await access.identity()).headers["Authorization"]
-
-    assert asyncio.run(headers(green)) == "Bearer from-a-file"
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("[]", "is not a kubeconfig"),
-        ("a: [", "cannot be read"),
-        ("current-context: x", "no context 'x'"),
-        ("contexts: []", "no current-context"),
-        ("contexts: [5]", "named entries"),
-        ("current-context: x\ncontexts: [{name: x, context: {cluster: c}}]", "no cluster 'c'"),
-        (
-            "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {}}]",
-            "no server address",
-        ),
-        (
-            "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\n"
-            "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /nowhere}}]",
-            "certificate-authority of .* cannot be read",
-        ),
-    ],
-)
-def test_a_wrong_kubeconfig_is_refused_in_one_line(tmp_path: Path, content: str, told: str) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(content)
-    with pytest.raises(Misconfigured, match=told) as refused:
-        from_kubeconfig([file])
-    assert "\n" not in str(refused.value)
 
 
 def test_outside_of_kubernetes_the_message_says_what_to_do() -> None:

@@ -35,7 +35,9 @@ def from_kubeconfig(files: Sequence[Path], context: str | None = None) -> Access
     merged = _Merged.read(files)
     name = context or merged.current_context
     if not name:
-        raise Misconfigured(f"{merged.names} has no current-context; choose one of: {', '.join(merged.contexts)}")
+        raise Misconfigured(
+            f"{merged.names} has no current-context; choose one of: {', '.join(merged.entries['context'])}"
+        )
     chosen = merged.find("context", name).content
     cluster = merged.find("cluster", str(chosen.get("cluster", "")))
     user = merged.find("user", str(chosen["user"])) if chosen.get("user") else _Entry({}, cluster.directory)
@@ -46,6 +48,9 @@ def from_kubeconfig(files: Sequence[Path], context: str | None = None) -> Access
     tls_name = str(cluster.content["tls-server-name"]) if cluster.content.get("tls-server-name") else None
     proxy = str(cluster.content["proxy-url"]) if cluster.content.get("proxy-url") else None
     return Access(server, source.look_up, name, tls_name, proxy)
+
+
+_KINDS = ("context", "cluster", "user")
 
 
 class _Entry(NamedTuple):
@@ -62,9 +67,8 @@ class _Merged:
     names: str
     """The names of the files, for messages."""
     current_context: str = ""
-    contexts: dict[str, _Entry] = field(default_factory=dict)
-    clusters: dict[str, _Entry] = field(default_factory=dict)
-    users: dict[str, _Entry] = field(default_factory=dict)
+    entries: dict[str, dict[str, _Entry]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
+    """By kind and name."""
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> _Merged:
@@ -74,17 +78,13 @@ class _Merged:
         for file in files:
             content = _load(file)
             merged.current_context = merged.current_context or content.get("current-context") or ""
-            for kind in ("context", "cluster", "user"):
+            for kind, entries in merged.entries.items():
                 for name, entry in _entries(content, kind, file):
-                    merged.of_kind(kind).setdefault(name, entry)
+                    entries.setdefault(name, entry)
         return merged
 
-    def of_kind(self, kind: str) -> dict[str, _Entry]:
-        entries: dict[str, _Entry] = getattr(self, f"{kind}s")
-        return entries
-
     def find(self, kind: str, name: str) -> _Entry:
-        entries = self.of_kind(kind)
+        entries = self.entries[kind]
         if name not in entries:
             available = ", ".join(sorted(entries)) or "none"
             raise Misconfigured(f"{self.names} has no {kind} {name!r}; available: {available}")

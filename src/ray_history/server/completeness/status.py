@@ -56,15 +56,15 @@ class Status:
         opening = asyncio.ensure_future(self._open(session))
         try:
             while not last.get("ready"):
-                told = self._report(session, note)
+                report = self._report(session, note)
                 if opening.done():
                     reason = opening.result()
-                    told |= {"stage": "failed", "reason": reason} if reason else {"stage": "ready", "ready": True}
-                if told != last:
-                    yield b"data: " + msgspec.json.encode(told) + b"\n\n"
-                if told["stage"] == "failed":
+                    report |= {"stage": "failed", "reason": reason} if reason else {"stage": "ready", "ready": True}
+                if report != last:
+                    yield b"data: " + msgspec.json.encode(report) + b"\n\n"
+                if report["stage"] == "failed":
                     return
-                last = told
+                last = report
                 await asyncio.wait({opening}, timeout=_REFRESH)
         finally:
             opening.cancel()

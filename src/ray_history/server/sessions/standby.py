@@ -11,7 +11,7 @@ _Made = TypeVar("_Made")
 
 
 class Standby(Generic[_Made]):
-    """Holds one object; whoever takes it triggers the creation of the next one. Thread-safe."""
+    """Holds one object. Taking it starts the creation of the next one. Thread-safe."""
 
     def __init__(self, make: Callable[[], _Made], discard: Callable[[_Made], None]) -> None:
         self._make, self._discard = make, discard
