@@ -1,7 +1,7 @@
-"""Ray Data and Ray Serve after death: a pipeline that ended and an application that served, as the dashboard told.
+"""Ray Data and Ray Serve after the cluster is killed: a finished pipeline and a running application.
 
-Serve never falls silent (it asks its replicas for their health each second), so what is compared is what two live
-answers some seconds apart agree on.
+Serve checks the health of its replicas every second, so its answers keep changing. Compared is what two live answers
+some seconds apart have in common.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ POLL_SECONDS = 2
 
 
 @dataclass(frozen=True)
-class Lived:
-    """Two looks at a living cluster, and the server that shows it dead."""
+class ClusterHistory:
+    """Two snapshots of a live cluster, and a server with its history."""
 
-    looks: tuple[dict[str, Any], dict[str, Any]]
+    snapshots: tuple[dict[str, Any], dict[str, Any]]
     server: Served
     base: str
 
-    def lasting(self, table: str) -> Rows:
-        """The rows that did not change between the looks, of what had ended where that is a matter of ending."""
-        first, second = (look[table] for look in self.looks)
-        over = ENDED.get(table)
+    def stable(self, table: str) -> Rows:
+        """The rows that are equal in both snapshots, of tables with final states those in one."""
+        first, second = (snapshot[table] for snapshot in self.snapshots)
+        final_states = ENDED.get(table)
         state = "status" if table == "jobs" else "state"
         return {
-            key: row for key, row in first.items() if second.get(key) == row and (over is None or row[state] in over)
+            key: row
+            for key, row in first.items()
+            if second.get(key) == row and (final_states is None or row[state] in final_states)
         }
 
     def rebuilt(self, table: str) -> Rows:
@@ -53,7 +55,7 @@ class Lived:
         return keyed(table, answer.rows)
 
 
-def look(cluster: RayCluster) -> dict[str, Any]:
+def snapshot(cluster: RayCluster) -> dict[str, Any]:
     found: dict[str, Any] = dict(listings(cluster))
     found["serve"] = cluster.get("/api/serve/applications/")
     job = next(row["job_id"] for row in found["jobs"].values() if row["submission_id"] == "pipeline")
@@ -63,13 +65,13 @@ def look(cluster: RayCluster) -> dict[str, Any]:
 
 
 def serves(cluster: RayCluster) -> bool:
-    """Whether the application has answered; fails at once, with its log, if its job has."""
+    """Whether the application has answered; fails at once, with its log, if its job failed."""
     has_status(cluster, "serves", "RUNNING")
     return (cluster.root / "serves.ready").exists()
 
 
 @pytest.fixture(scope="module")
-def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+def cluster_history(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterHistory]:
     folder = tmp_path_factory.mktemp("libraries")
     store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
     cluster = RayCluster()
@@ -90,22 +92,22 @@ def lived(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         submit(cluster, "data", "pipeline")
         until(partial(serves, cluster), "the application serves")
         until(lambda: has_status(cluster, "pipeline", "SUCCEEDED"), "the pipeline has ended")
-        first = look(cluster)
-        time.sleep(3 * POLL_SECONDS)  # asked by the collector in between
-        looks = (first, look(cluster))
-        (folder / "live.json").write_text(json.dumps(looks, indent=1))  # for whoever looks into a failure
+        first = snapshot(cluster)
+        time.sleep(3 * POLL_SECONDS)  # polled by the collector in between
+        snapshots = (first, snapshot(cluster))
+        (folder / "live.json").write_text(json.dumps(snapshots, indent=1))  # for debugging
         session = cluster.session.name
         cluster.kill()
         collector.end()
         server = stack.enter_context(served(store, folder / "cache", AppConfig(redact=False)))
-        yield Lived(looks, server, f"/s/default/oracle/{session}")
+        yield ClusterHistory(snapshots, server, f"/s/default/oracle/{session}")
 
 
 @pytest.mark.parametrize("table", sorted(KEYS.keys() - {"placement_groups"}))
-def test_what_lasted_is_what_was_shown(lived: Lived, table: str) -> None:
-    live = lived.lasting(table)
-    assert live, "nothing lasted"
-    rebuilt = {key: row for key, row in lived.rebuilt(table).items() if key in live}
+def test_rows_that_did_not_change_equal_the_live_ones(cluster_history: ClusterHistory, table: str) -> None:
+    live = cluster_history.stable(table)
+    assert live, "no row is stable"
+    rebuilt = {key: row for key, row in cluster_history.rebuilt(table).items() if key in live}
     found = [
         f"{table} {key} ({one.get('name')}): {field}\n  live    {one.get(field)}\n  rebuilt {other.get(field)}"
         for key, field, one, other in differences(live, rebuilt)
@@ -113,28 +115,31 @@ def test_what_lasted_is_what_was_shown(lived: Lived, table: str) -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_pipeline_is_told_by_its_operators(lived: Lived) -> None:
-    live = lived.looks[1]["datasets"]
-    assert [dataset["state"] for dataset in live["datasets"]]
-    assert lived.server.get(f"{lived.base}/api/data/datasets/{lived.looks[1]['data job']}").json == live
+def test_the_datasets_equal_the_live_ones(cluster_history: ClusterHistory) -> None:
+    live = cluster_history.snapshots[1]
+    assert [dataset["state"] for dataset in live["datasets"]["datasets"]]
+    url = f"{cluster_history.base}/api/data/datasets/{live['data job']}"
+    assert cluster_history.server.get(url).json == live["datasets"]
 
 
-def test_the_application_is_told_with_its_replicas(lived: Lived) -> None:
-    first, second = (look["serve"] for look in lived.looks)
+def test_the_application_has_its_replicas(cluster_history: ClusterHistory) -> None:
+    first, second = (snapshot["serve"] for snapshot in cluster_history.snapshots)
     assert first["applications"]["greets"]["status"] == "RUNNING"
     assert len(first["applications"]["greets"]["deployments"]["Doubles"]["replicas"]) == 2
-    told = lived.server.get(f"{lived.base}/api/serve/applications/?raw=1").json
-    assert common(told, common(first, second)) == common(first, second)
+    details = cluster_history.server.get(f"{cluster_history.base}/api/serve/applications/?raw=1").json
+    assert common(details, common(first, second)) == common(first, second)
 
 
 def common(one: Any, other: Any) -> Any:
-    """What both say alike."""
+    """The parts that are equal in both."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return {key: common(one[key], other[key]) for key in one if key in other and alike(one[key], other[key])}
+        return {
+            key: common(one[key], other[key]) for key in one if key in other and is_comparable(one[key], other[key])
+        }
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         return [common(*pair) for pair in zip(one, other, strict=True)]
     return one if one == other else None
 
 
-def alike(one: Any, other: Any) -> bool:
+def is_comparable(one: Any, other: Any) -> bool:
     return isinstance(one, (dict, list)) or one == other

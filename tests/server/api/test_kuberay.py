@@ -1,4 +1,4 @@
-"""Which session a request is about."""
+"""Selecting a session by path, and with KubeRay's routes by cookie."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cookies(server: Served, path: str) -> dict[str, str]:
     return {"Cookie": "; ".join(found)}
 
 
-def test_a_session_is_found_by_its_path(server: Served) -> None:
+def test_a_session_is_selected_by_path(server: Served) -> None:
     assert server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 2
 
 
@@ -47,19 +47,19 @@ def test_latest_is_the_newest_session(server: Served) -> None:
     assert server.get("/s/default/demo/latest/_status").json["session"] == SESSION
 
 
-def test_an_unknown_session_is_not_found_and_says_where_to_look(server: Served) -> None:
+def test_an_unknown_session_is_not_found_and_the_answer_names_the_list(server: Served) -> None:
     answer = server.get("/s/default/nobody/latest/api/v0/tasks")
     assert answer.status == 404
     assert "see /clusters" in answer.json["msg"]
 
 
-def test_the_page_of_a_session_ends_in_a_slash_because_its_addresses_are_relative(server: Served) -> None:
+def test_the_page_of_a_session_ends_in_a_slash_since_its_urls_are_relative(server: Served) -> None:
     answer = server.get(f"{S}?dashboard=x")
     assert answer.status == 307
     assert answer.headers["location"].endswith(f"{S}/?dashboard=x")
 
 
-def test_clusters_are_listed_as_kuberay_does(server: Served) -> None:
+def test_clusters_are_listed_as_in_kuberay(server: Served) -> None:
     rows = server.get("/clusters").json
     assert {
         "name": "demo",
@@ -110,14 +110,14 @@ def test_a_browser_enters_a_session_in_all_of_kuberays_ways(server: Served, path
         ("/enter_cluster/a/b/c/d/e", 400),
     ],
 )
-def test_what_cannot_be_entered_is_refused_with_a_hint(server: Served, path: str, status: int) -> None:
+def test_an_invalid_path_to_enter_is_refused_with_a_hint(server: Served, path: str, status: int) -> None:
     answer = server.get(path)
     assert answer.status == status
     assert answer.json["result"] is False
     assert answer.json["msg"]
 
 
-def test_without_cookies_the_missing_one_is_named(server: Served) -> None:
+def test_a_missing_cookie_is_named(server: Served) -> None:
     assert "Cluster Cookie not found" in server.get("/nodes").json["msg"]
     answer = server.get("/api/v0/tasks", {"Cookie": "cluster_name=demo"})
     assert answer.status == 400
@@ -141,13 +141,13 @@ def test_the_dashboards_page_and_files_are_served(server: Served) -> None:
     assert script.headers["content-type"].startswith(("text/javascript", "application/javascript"))
 
 
-def test_a_dashboard_version_that_is_not_there_is_refused_with_those_that_are(server: Served) -> None:
+def test_an_unknown_dashboard_version_is_refused_with_the_installed_ones(server: Served) -> None:
     answer = server.get(f"{S}/?dashboard=1.0")
     assert answer.status == 404
     assert "available: " in answer.json["msg"]
 
 
-def test_an_unknown_api_path_is_not_a_404_which_rays_proxy_would_answer_itself(server: Served) -> None:
+def test_an_unknown_api_path_is_no_404_which_rays_proxy_would_answer_itself(server: Served) -> None:
     assert server.get(f"{S}/api/nothing").status == 501
 
 

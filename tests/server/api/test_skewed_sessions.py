@@ -1,4 +1,4 @@
-"""Sessions of other versions of Ray, and of damaged or hostile writers: whatever they hold, every route answers."""
+"""Every route answers on sessions of other versions of Ray, and of damaged or hostile writers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events_with(wrong: Any) -> list[Event]:
 
 
 def scattered(value: Any, choice: random.Random, share: float) -> Any:
-    """A copy with anything in some places."""
+    """A copy with arbitrary values in some places."""
     value = copy.deepcopy(value)
     for path in [path for path in leaves(value) if choice.random() < share]:
         try:
@@ -53,7 +53,7 @@ def write(store: Store, name: str, events: list[Event], change: Callable[[Any], 
     cluster = Cluster("default", name)
     prefix = layout.session_prefix("", cluster, SESSION)
     store.put(layout.marker_key("", cluster, SESSION), b"")
-    lines = [json.dumps(told).encode() for told in events]
+    lines = [json.dumps(event).encode() for event in events]
     store.put(layout.event_file_key(prefix, NODE, None, 1_794_787_200_000_000_000), encode_events(lines))
     for endpoint, body in captured().polled.items():
         store.put(layout.join(prefix, "fetched_endpoints", endpoint), json.dumps(change(json.loads(body))).encode())
@@ -76,10 +76,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         write(store, f"wrong-{number}", events_with(wrong), lambda value, c=choice: scattered(value, c, 0.02))
     for number in range(2):
         choice = random.Random(number)
-        events = [scattered(told, choice, 0.1) for told in (*choice.sample(real_events(), 400), *one_of_each())]
+        events = [scattered(event, choice, 0.1) for event in (*choice.sample(real_events(), 400), *one_of_each())]
         write(store, f"scattered-{number}", events, lambda value, c=choice: scattered(value, c, 0.2))
-    write(store, "snake", [in_snake_case(told) for told in real_events()], in_snake_case)
-    write(store, "numbers", [with_other_numbers(told) for told in real_events()], with_other_numbers)
+    write(store, "snake", [in_snake_case(event) for event in real_events()], in_snake_case)
+    write(store, "numbers", [with_other_numbers(event) for event in real_events()], with_other_numbers)
     with served(store, Path(folder / "cache"), most_open=32) as running:
         yield running
 
@@ -89,7 +89,7 @@ SESSIONS += ["snake", "numbers"]
 
 
 def urls(server: Served, base: str) -> Iterator[str]:
-    """Every route, with ids that the session has."""
+    """Every route, with IDs of the session."""
     ids = {"protocol": "gcs", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
     ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file", "name": "raylet.out"}
     for path in (route.path for route in ROUTES):
@@ -111,7 +111,7 @@ def urls(server: Served, base: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_every_route_answers_whatever_a_session_holds(server: Served, session: str) -> None:
+def test_every_route_answers_on_any_session(server: Served, session: str) -> None:
     base = f"/s/default/{session}/{SESSION}"
     failed = []
     for url in urls(server, base):

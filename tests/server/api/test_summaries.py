@@ -1,4 +1,4 @@
-"""Summaries of a real session against what the live dashboard answered, and trees of tasks written down by hand."""
+"""Summaries of a captured session, compared with the live dashboard's, and trees of hand-written tasks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cluster(answer: Any) -> Any:
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Every value with its path; members of a tree by their key, so that their order does not matter."""
+    """Every value with its path; nodes of a tree by key, so that their order does not matter."""
     if isinstance(value, dict) and value:
         return {place: leaf for key, child in value.items() for place, leaf in leaves(child, f"{path}/{key}").items()}
     if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -77,7 +77,7 @@ RETRIED = {"b90658b5bc57dfc15650c71c8586a608d349c70904000000", "1fe7ee20d2faac3e
 
 
 def unknown(differing: dict[str, tuple[Any, Any]]) -> list[str]:
-    """Those differences that have no reason above."""
+    """Differences without a reason above."""
     raced = [path for path in differing if RACE.keys() & {*path.split("/")}]
     retried = [path for path in differing if RETRIED & {*path.split("/")}]
 
@@ -105,7 +105,7 @@ def unknown(differing: dict[str, tuple[Any, Any]]) -> list[str]:
     ],
     ids=str,
 )
-def test_what_is_counted_ahead_is_what_is_counted(
+def test_the_counts_of_the_index_equal_those_of_the_tasks(
     server: Served, monkeypatch: pytest.MonkeyPatch, filters: list[tuple[str, str, str]]
 ) -> None:
     ahead = asked(server, "/api/v0/tasks/summarize", *filters)
@@ -130,12 +130,12 @@ def test_the_tasks_of_a_job_are_counted_as_in_ray(server: Served, job: str) -> N
     assert unknown(differing) == []
 
 
-def test_names_come_in_the_order_of_ray(server: Served) -> None:
+def test_names_are_in_rays_order(server: Served) -> None:
     found = asked(server, "/api/v0/tasks/summarize")
     assert list(cluster(found)["summary"]) == list(cluster(captured().truth["tasks_summarize"])["summary"])
 
 
-def test_the_tree_of_a_session_is_that_of_ray(server: Served) -> None:
+def test_the_tree_of_a_session_equals_rays(server: Served) -> None:
     found = asked(server, "/api/v0/tasks/summarize", summary_by="lineage")
     differing = differences(captured().truth["tasks_summarize_lineage"], found)
     assert unknown(differing) == []
@@ -143,7 +143,7 @@ def test_the_tree_of_a_session_is_that_of_ray(server: Served) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_tree_of_a_job_is_that_of_ray(server: Served, job: str) -> None:
+def test_the_tree_of_a_job_equals_rays(server: Served, job: str) -> None:
     found = asked(server, "/api/v0/tasks/summarize", ("job_id", "=", job), summary_by="lineage")
     differing = differences(captured().truth[f"tasks_summarize_lineage_{job}"], found)
     assert unknown(differing) == []
@@ -151,7 +151,7 @@ def test_the_tree_of_a_job_is_that_of_ray(server: Served, job: str) -> None:
 
 
 @pytest.mark.parametrize("job", ["06000000", "07000000", "0a000000", "0b000000"])
-def test_the_tree_of_a_job_is_in_the_order_of_ray(server: Served, job: str) -> None:
+def test_the_tree_of_a_job_is_in_rays_order(server: Served, job: str) -> None:
     found = asked(server, "/api/v0/tasks/summarize", ("job_id", "=", job), summary_by="lineage")
     assert found == captured().truth[f"tasks_summarize_lineage_{job}"]
 
@@ -160,33 +160,33 @@ def test_actors_are_counted_by_class_as_in_ray(server: Served) -> None:
     assert asked(server, "/api/v0/actors/summarize") == captured().truth["actors_summarize"]
 
 
-def test_filters_choose_actors_and_leave_the_total(server: Served) -> None:
+def test_filters_of_actors_do_not_change_the_total(server: Served) -> None:
     result = asked(server, "/api/v0/actors/summarize", ("class_name", "=", "counter"))["data"]["result"]
     assert (result["total"], result["num_filtered"]) == (36, 5)
     counts = {"Counter": {"class_name": "Counter", "state_counts": {"DEAD": 4, "ALIVE": 1}}}
     assert result["result"]["node_id_to_summary"]["cluster"]["summary"] == counts
 
 
-def test_what_ray_filters_at_its_source_does_not_count_as_total(server: Served) -> None:
+def test_filters_that_ray_applies_at_the_source_change_the_total(server: Served) -> None:
     filters = ("job_id", "=", "04000000"), ("type", "=", "ACTOR_TASK")
     result = asked(server, "/api/v0/tasks/summarize", *filters)["data"]["result"]
     assert (result["total"], result["num_filtered"]) == (66, 28)
 
 
-def test_a_dead_cluster_has_no_running_tasks(server: Served) -> None:
+def test_an_ended_cluster_has_no_running_tasks(server: Served) -> None:
     answer = server.get(f"{S}/api/v0/tasks/summarize").json
     states = {state for entry in cluster(answer)["summary"].values() for state in entry["state_counts"]}
     assert states == {"FINISHED", "FAILED"}
 
 
-def test_before_the_first_task_there_is_nothing(server: Served) -> None:
+def test_a_summary_before_the_first_task_is_empty(server: Served) -> None:
     for query in ({}, {"summary_by": "lineage"}):
         answer = asked(server, "/api/v0/tasks/summarize", at="2026-11-15T20:00:00Z", **query)
         assert not cluster(answer)["summary"]
         assert cluster(answer)["total_tasks"] == 0
 
 
-def test_at_a_moment_less_was_done(server: Served) -> None:
+def test_a_summary_at_a_moment_counts_what_had_happened(server: Served) -> None:
     middle = cluster(asked(server, "/api/v0/tasks/summarize", at="1794776200000", summary_by="lineage"))
     assert 0 < middle["total_tasks"] < 91
     assert attempts_written(middle["summary"]) == sum(middle[f"total_{kind}"] for kind in TOTALS)
@@ -199,7 +199,7 @@ def attempts_written(top: list[dict[str, Any]]) -> int:
     return sum(sum(node["state_counts"].values()) for node in top)
 
 
-def test_a_tree_says_how_many_are_not_in_it(server: Served) -> None:
+def test_a_warning_counts_the_attempts_missing_from_a_tree(server: Served) -> None:
     result = asked(server, "/api/v0/tasks/summarize", ("type", "=", "ACTOR_TASK"), summary_by="lineage")["data"][
         "result"
     ]
@@ -207,7 +207,7 @@ def test_a_tree_says_how_many_are_not_in_it(server: Served) -> None:
     assert warning.startswith("233 of 233 task attempts are not in the tree")
 
 
-def test_a_tree_of_too_many_is_refused_with_what_to_do(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_large_tree_is_refused_with_what_to_do(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "TREE_MAX", 100)
     answer = server.get(f"{S}/api/v0/tasks/summarize?summary_by=lineage")
     assert answer.status == 400
@@ -215,17 +215,17 @@ def test_a_tree_of_too_many_is_refused_with_what_to_do(server: Served, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "expected"),
     [
         ("summary_by=colour", "func_name, task_name, lineage"),
         ("filter_keys=mood&filter_predicates=%3D&filter_values=good", "Supported filter columns"),
-        ("timeout=soon", "whole number"),
+        ("timeout=soon", "an integer"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(server: Served, query: str, said: str) -> None:
+def test_an_invalid_parameter_is_refused(server: Served, query: str, expected: str) -> None:
     answer = server.get(f"{S}/api/v0/tasks/summarize?{query}")
     assert answer.status == 400
-    assert said in answer.json["msg"]
+    assert expected in answer.json["msg"]
 
 
 def test_head_is_answered(server: Served) -> None:
@@ -255,17 +255,17 @@ def outline(nodes: list[Node]) -> list[Any]:
     return [[node.key, *outline(node.children)] if node.children else node.key for node in nodes]
 
 
-def test_no_tasks_are_an_empty_tree() -> None:
+def test_no_tasks_make_an_empty_tree() -> None:
     assert "".join(tree_json(build_tree([]))) == "[]"
 
 
-def test_siblings_of_one_name_are_a_group_and_others_are_not() -> None:
+def test_siblings_with_the_same_name_become_a_group() -> None:
     top = build_tree([task("a", at=5), task("b", at=3), task("c", name="other", at=4)])
     assert outline(top) == [["work", "b", "a"], "c"]
     assert (top[0].type, top[0].timestamp, top[0].counts) == ("GROUP", 3, {"FINISHED": 2})
 
 
-def test_a_task_counts_what_is_below_it_and_is_as_old_as_the_oldest() -> None:
+def test_a_task_counts_the_tasks_below_it_and_is_as_old_as_the_oldest() -> None:
     (top,) = build_tree(
         [task("a", at=9), task("b", "a", name="x", at=7), task("c", "b", name="y", state="FAILED", at=8)]
     )
@@ -273,7 +273,7 @@ def test_a_task_counts_what_is_below_it_and_is_as_old_as_the_oldest() -> None:
     assert (top.timestamp, top.counts) == (7, {"FINISHED": 2, "FAILED": 1})
 
 
-def test_attempts_of_a_task_are_one_node_as_old_as_the_first() -> None:
+def test_attempts_of_a_task_are_one_node_with_the_age_of_the_first() -> None:
     (node,) = build_tree([task("a", state="FAILED", at=1), task("a", state="FAILED", at=5), task("a", at=9)])
     assert (node.counts, node.timestamp) == ({"FAILED": 2, "FINISHED": 1}, 1)
 
@@ -286,7 +286,7 @@ def test_methods_stand_below_their_actor_and_the_actor_below_its_creator() -> No
     assert (top[0].children[0].name, top[0].children[0].type, top[0].children[0].timestamp) == ("A", "ACTOR", 4)
 
 
-def test_methods_of_an_actor_of_unknown_creation_are_left_out() -> None:
+def test_methods_of_an_actor_without_creation_task_are_left_out() -> None:
     top = build_tree([task("t"), method("m", "1"), task("below", "m")])
     assert outline(top) == ["t"]
     assert count_attempts(top) == 1
@@ -301,14 +301,14 @@ def test_circles_are_left_out_and_do_not_hang() -> None:
     assert outline(build_tree(rows)) == ["t"]
 
 
-def test_what_runs_comes_first_then_what_waits_then_what_failed_then_what_is_older() -> None:
+def test_siblings_are_sorted_running_pending_failed_and_older_first() -> None:
     states = ["FINISHED", "FAILED", "PENDING_NODE_ASSIGNMENT", "RUNNING_IN_RAY_GET"]
     rows = [task(state, name=state, state=state, at=number) for number, state in enumerate(states, 1)]
     rows += [task("old", name="old", at=0), task("young", name="young", at=99), task("first", name="first", at=1)]
     assert outline(build_tree(rows)) == [*reversed(states[1:]), "FINISHED", "first", "young", "old"]  # 0 is no time
 
 
-def test_order_of_tasks_does_not_change_what_is_below_what() -> None:
+def test_the_order_of_tasks_does_not_change_the_tree() -> None:
     rows = [task("t", at=1), creation("1", below="t", at=2), method("m", "1", at=3), task("n", "m", name="n", at=4)]
     rows += [task(f"leaf{number}", "n", at=10 + number) for number in range(5)]
     expected = outline(build_tree(rows))
@@ -317,7 +317,7 @@ def test_order_of_tasks_does_not_change_what_is_below_what() -> None:
         assert outline(build_tree(rows)) == expected
 
 
-def test_siblings_that_nothing_else_tells_apart_stand_in_the_order_of_their_ids() -> None:
+def test_siblings_of_equal_rank_are_sorted_by_id() -> None:
     rows = [task(f"{number:02}", name=name) for number, name in enumerate(["b", "a", "b", "c"])]
     rows += [creation(str(number)) for number in range(3)]
     expected = outline(build_tree(rows))
@@ -327,13 +327,13 @@ def test_siblings_that_nothing_else_tells_apart_stand_in_the_order_of_their_ids(
         assert outline(build_tree(rows)) == expected
 
 
-def test_knowing_which_tasks_are_parents_does_not_change_the_tree() -> None:
+def test_the_set_of_parents_does_not_change_the_tree() -> None:
     rows = [task("t"), task("u"), creation("1", below="t"), method("m", "1"), method("m", "1", state="FAILED")]
     rows += [task("n", "m"), task("o", "u"), task("o", "u", state="FAILED"), task("lost", "unknown")]
     assert "".join(tree_json(build_tree(rows, {"t", "m", "u", "unknown"}))) == "".join(tree_json(build_tree(rows)))
 
 
-def test_a_chain_of_100_000_tasks_is_no_deeper_than_a_list() -> None:
+def test_a_chain_of_100_000_tasks_needs_no_recursion() -> None:
     length = 100_000
     top = build_tree(task(str(number), str(number - 1) if number else None, at=number + 1) for number in range(length))
     assert top[0].counts == {"FINISHED": length}

@@ -1,4 +1,4 @@
-"""The timeline of a real session against what the live dashboard answered, and of events written down by hand."""
+"""The timeline of a captured session, compared with the live dashboard's, and of hand-written events."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def in_order(trace: Trace) -> list[str]:
     return sorted(json.dumps(event, sort_keys=True) for event in trace)
 
 
-def test_a_session_has_the_events_of_ray(server: Served) -> None:
+def test_the_events_of_a_session_equal_rays(server: Served) -> None:
     assert in_order(json.loads(server.get(S).body)) == in_order(captured().truth["tasks_timeline"])
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_has_the_events_of_ray(server: Served, job: str) -> None:
+def test_the_events_of_a_job_equal_rays(server: Served, job: str) -> None:
     found = json.loads(server.get(f"{S}?job_id={job}").body)
     assert in_order(found) == in_order(captured().truth[f"tasks_timeline_{job}"])
 
 
-def test_a_job_that_is_not_there_has_no_events(server: Served) -> None:
+def test_an_unknown_job_has_no_events(server: Served) -> None:
     assert server.get(f"{S}?job_id=ffff").body == b"[]"
 
 
@@ -80,20 +80,20 @@ def test_a_streamed_timeline_has_the_same_events(server: Served, monkeypatch: py
         ("job_id=%22%0D%0A/x&download=1", "timeline-____x"),
     ],
 )
-def test_a_download_has_a_name(server: Served, query: str, name: str) -> None:
+def test_a_download_has_a_file_name(server: Served, query: str, name: str) -> None:
     for verb in ("GET", "HEAD"):
-        shown = server.get(f"{S}?{query}", method=verb).headers["content-disposition"]
-        assert re.fullmatch(rf'attachment; filename="{name}-\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d[.]json"', shown)
+        found = server.get(f"{S}?{query}", method=verb).headers["content-disposition"]
+        assert re.fullmatch(rf'attachment; filename="{name}-\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d[.]json"', found)
 
 
-def test_without_download_it_is_shown(server: Served) -> None:
+def test_without_download_there_is_no_file_name(server: Served) -> None:
     answer = server.get(S, method="HEAD")
     assert (answer.status, answer.body) == (200, b"")
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert "content-disposition" not in answer.headers
 
 
-def test_at_a_moment_only_what_had_ended_is_there(server: Served) -> None:
+def test_a_moment_has_only_the_spans_that_had_ended(server: Served) -> None:
     moment = 1_794_776_200_000
     spans = [event for event in json.loads(server.get(f"{S}?at={moment}").body) if event["ph"] == "X"]
     before = [e for e in captured().truth["tasks_timeline"] if e["ph"] == "X" and e["ts"] + e["dur"] <= moment * 1e3]
@@ -105,8 +105,8 @@ def test_at_a_moment_only_what_had_ended_is_there(server: Served) -> None:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A stand-in for what a request asks of an open session."""
+class RequestStandIn:
+    """What the timeline needs of a request."""
 
     tables: Tables
     view: View = LAST
@@ -115,14 +115,14 @@ class Question:
 
 
 def trace(place: Path, *events: Event, job: str = "") -> Trace:
-    """The timeline of these events, by strict JSON."""
+    """The timeline of these events, parsed as strict JSON."""
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
     built = rebuild(place, events)
     try:
-        text = "".join(timeline.trace(Question(built.tables), job))  # type: ignore[arg-type]
+        text = "".join(timeline.trace(RequestStandIn(built.tables), job))  # type: ignore[arg-type]
     finally:
         built.tables.close()
     found: Trace = json.loads(text, parse_constant=refuse, object_pairs_hook=without_doubles)
@@ -135,20 +135,20 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def args(place: Path, *extras: str) -> list[dict[str, Any]]:
-    """The args of spans that carry these, without the ids."""
+    """The args of spans with this extra data, without the IDs."""
     events: list[Event] = []
     for number, extra in enumerate(extras):
         one = task_id(number)
         events += [task(one), profile(one, span("task:execute", 1, 2, extra))]
-    shown = [event["args"] for event in trace(place, *events) if event["ph"] == "X"]
+    all_args = [event["args"] for event in trace(place, *events) if event["ph"] == "X"]
     ids = {"job_id": JOB, "attempt_number": 0, "func_or_class_name": "work", "actor_id": None}
-    for number, found in enumerate(shown):
+    for number, args in enumerate(all_args):
         for name, value in {"task_id": task_id(number), **ids}.items():
-            assert found.pop(name) == value
-    return shown
+            assert args.pop(name) == value
+    return all_args
 
 
-def test_without_spans_it_is_an_empty_list(tmp_path: Path) -> None:
+def test_without_spans_the_timeline_is_an_empty_list(tmp_path: Path) -> None:
     assert trace(tmp_path) == []
     assert trace(tmp_path, task(task_id(1))) == []
 
@@ -178,7 +178,7 @@ def test_one_span_is_an_event_and_two_names(tmp_path: Path) -> None:
     ]
 
 
-def test_processes_are_counted_in_the_order_of_task_ids(tmp_path: Path) -> None:
+def test_processes_are_numbered_in_the_order_of_task_ids(tmp_path: Path) -> None:
     first, second, third = task_id(1), task_id(2), actor_task_id(3)
     found = trace(
         tmp_path,
@@ -195,20 +195,20 @@ def test_processes_are_counted_in_the_order_of_task_ids(tmp_path: Path) -> None:
     assert found[2]["args"]["actor_id"] == ACTOR
 
 
-def test_only_the_asked_job_is_there(tmp_path: Path) -> None:
+def test_only_the_requested_job_is_included(tmp_path: Path) -> None:
     here, there = task_id(1), task_id(1, "03000000")
     events = [task(here), task(there), *(profile(one, span("task:execute", 1, 2)) for one in (here, there))]
     assert {event["args"]["job_id"] for event in trace(tmp_path, *events, job=JOB) if event["ph"] == "X"} == {JOB}
 
 
-def test_a_name_and_a_colour_of_its_own(tmp_path: Path) -> None:
+def test_a_span_may_set_its_name_and_color(tmp_path: Path) -> None:
     one = task_id(1)
     named = span("mine", 1, 2, '{"name": "load \\"x\\"", "cname": "ray.get"}')
     event, *_ = trace(tmp_path, task(one), profile(one, named))
     assert (event["cat"], event["name"], event["cname"]) == ("mine", 'load "x"', "good")
 
 
-def test_what_a_span_carries_is_in_args_and_ids_are_those_of_the_task(tmp_path: Path) -> None:
+def test_args_hold_the_extra_data_of_a_span_and_the_ids_of_its_task(tmp_path: Path) -> None:
     nested = '{"a": "b", "task_id": "other", "deep": {"list": [1, null]}}'
     assert args(tmp_path, nested, '{"traceback": "NaN, Infinity"}', "{}", "") == [
         {"a": "b", "deep": {"list": [1, None]}},
@@ -218,6 +218,6 @@ def test_what_a_span_carries_is_in_args_and_ids_are_those_of_the_task(tmp_path: 
     ]
 
 
-def test_what_is_no_json_object_is_kept_as_text(tmp_path: Path) -> None:
+def test_extra_data_other_than_objects_stays_text(tmp_path: Path) -> None:
     broken = ["{", "[1, 2]", '"text"', "null", '{"a": NaN}', '{"a": -Infinity}', '{"a": "\\ud800"}', '{"a": 1, "a": 2}']
     assert args(tmp_path, *broken) == [{"extra_data": text} for text in broken]

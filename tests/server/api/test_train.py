@@ -21,7 +21,7 @@ def test_without_polling_runs_are_rebuilt_from_export_files(open_server: Served)
 
 
 @pytest.mark.parametrize(
-    ("scaling_config", "shown"),
+    ("scaling_config", "expected"),
     [
         ({"num_workers_fixed": 4}, {"num_workers": 4}),
         ({"num_workers_range": {"min": 1, "max": 8}}, {"num_workers": [1, 8]}),
@@ -35,9 +35,9 @@ def test_without_polling_runs_are_rebuilt_from_export_files(open_server: Served)
         ("text", {"num_workers": [None, None]}),
     ],
 )
-def test_unions_of_export_files_become_plain_values(scaling_config: Any, shown: dict[str, Any]) -> None:
+def test_unions_of_export_files_become_plain_values(scaling_config: Any, expected: dict[str, Any]) -> None:
     settings = RunSettings(scaling_config=scaling_config).for_dashboard()
-    assert settings["scaling_config"].items() >= shown.items()
+    assert settings["scaling_config"].items() >= expected.items()
 
 
 def test_settings_of_the_wrong_type_count_as_absent() -> None:
