@@ -75,3 +75,13 @@ class Asking:
 def asking(folder: Path, mode: AuthBackend, store: Store, **choices: Any) -> Iterator[Asking]:
     with served(store, folder / "cache", AppConfig(auth=mode, **choices)) as server:
         yield Asking(server)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -16,8 +16,7 @@ from ray_history.archive.stores import Store
 from ray_history.kube import Kubernetes, from_kubeconfig
 from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.kubernetes import AnswerCache, KubernetesTokens, parse_access
-from tests.server.auth.people import SESSION, Asking, asking, bearer
-from tests.server.auth.test_tokens import Clock
+from tests.server.auth.people import SESSION, Asking, Clock, asking, bearer
 from tests.support.kube_stand_in import KubeStandIn, Person, Rule
 
 DEFAULT = f"/s/default/demo/{SESSION}/api/v0/nodes"

@@ -10,12 +10,10 @@ from urllib.parse import quote, unquote
 import pytest
 
 from ray_history.archive.stores import Store
-from ray_history.server.auth.attempts import Attempts
 from ray_history.server.auth.backends import FileTokens, NoAuth
 from ray_history.server.auth.credentials import COOKIE, TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, SESSION, WRONG, Asking, asking, bearer, rules_file
-from tests.server.auth.test_tokens import Clock
 from tests.server.ui.markup import parsed
 
 S = f"/s/default/demo/{SESSION}"
@@ -213,25 +211,6 @@ def test_whoever_fails_too_often_has_to_wait(tmp_path: Path, store: Store) -> No
         assert server.get(f"{S}/api/v0/nodes", bearer(ADA)).status_code == 200, "who is signed in goes on"
         other = {"X-Forwarded-For": "192.0.2.7"}
         assert server.post("/login", other, token=ADA).status_code == 303, "another peer is not held up"
-
-
-def test_attempts_are_forgotten_after_a_while() -> None:
-    clock = Clock()
-    attempts = Attempts(most=2, seconds=60, clock=clock)
-    attempts.failed("192.0.2.1")
-    assert attempts.wait("192.0.2.1") == 0
-    attempts.failed("192.0.2.1")
-    assert attempts.wait("192.0.2.1") == 60
-    assert attempts.wait("192.0.2.2") == 0
-    clock.now += 61
-    assert attempts.wait("192.0.2.1") == 0
-
-
-def test_addresses_of_one_ipv6_network_are_one_peer() -> None:
-    attempts = Attempts(most=1)
-    attempts.failed("2001:db8::1")
-    assert attempts.wait("2001:db8::ffff")
-    assert not attempts.wait("2001:db8:0:1::1")
 
 
 def test_everything_works_below_a_base_path(tmp_path: Path, store: Store) -> None:
