@@ -44,12 +44,12 @@ begin = time.perf_counter()
 from bench.history import Tables, indexer, only_session
 started = time.perf_counter()
 here, session = indexer(sys.argv[1]), only_session(sys.argv[1])
-with here.open(session, share_later=True) as opened:
+with here.open(session, publish_later=True) as opened:
     ready = time.perf_counter()
     tables = Tables(opened.directory)
     tables.rows(f"select state, count(*) from {tables.source('tasks')} group by all")
     answered = time.perf_counter()
-    here.share_now(session)
+    here.publish_deferred(session)
     print(started - begin, ready - started, answered - started, time.perf_counter() - answered)
     tables.close()
 """

@@ -214,11 +214,11 @@ def test_a_damaged_generation_that_somebody_has_open_is_passed_over(cache: Cache
 def test_a_generation_found_to_be_damaged_is_opened_by_nobody_and_left_to_those_who_read_it(cache: Cache) -> None:
     entry = cache.entry(KEY)
     with entry.make(build_of(label="old")) as opened:
-        assert opened.is_sound()
+        assert opened.is_intact()
         body = bytearray((opened.directory / "tasks.parquet").read_bytes())
         body[len(body) // 2] ^= 1
         (opened.directory / "tasks.parquet").write_bytes(body)
-        assert not opened.is_sound()
+        assert not opened.is_intact()
         assert entry.open() is None
         assert (opened.directory / "tasks.parquet").read_bytes() == body
         with entry.make_unless(lambda _: True, build_of(label="new")):
@@ -230,7 +230,7 @@ def test_a_generation_found_to_be_damaged_is_opened_by_nobody_and_left_to_those_
 def test_a_generation_that_is_gone_is_not_sound(cache: Cache) -> None:
     with cache.entry(KEY).make(build_of()) as opened:
         shutil.rmtree(opened.directory)
-        assert not opened.is_sound()
+        assert not opened.is_intact()
 
 
 def settled(cache: Cache) -> bool:
@@ -285,7 +285,7 @@ def test_who_synced_what_was_evicted_says_nothing_of_what_has_its_number_now(cac
         with mark.open("ab") as of_the_evicted:
             mark.unlink()
             mark.touch()  # its successor's
-            entry._settle(opened.directory, of_the_evicted)
+            entry._sync(opened.directory, of_the_evicted)
         assert mark.exists()
     assert label_of(entry) == ""
     assert settled(cache)

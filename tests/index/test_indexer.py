@@ -31,8 +31,9 @@ from ray_history.history.build.runs import Counts
 from ray_history.history.engine import Cancelled
 from ray_history.history.read.tables import Tables
 from ray_history.index.cache import Cache, Opened
-from ray_history.index.indexer import Indexer, Progress, Stop
-from ray_history.index.prebuild import index_ahead
+from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.locks import CancelToken
+from ray_history.index.prebuild import prebuild
 from ray_history.index.shared import SharedIndex
 from tests.history.rebuilt import NODE, Event, Rebuilt, lifecycle, task, task_id
 from tests.support.captured import captured, write_archive
@@ -210,24 +211,24 @@ def test_those_who_wait_are_told_how_far_it_has_come(local: Store, tmp_path: Pat
 def test_tables_can_be_had_before_the_archive_has_them(local: Store, tmp_path: Path, open_in: OpenIn) -> None:
     indexer, session, told = Indexer(local, Cache(tmp_path / "here", LARGE)), session_of(local), list[Progress]()
     shared = SharedIndex(local, session)
-    with indexer.open(session, told.append, share_later=True) as opened:
+    with indexer.open(session, told.append, publish_later=True) as opened:
         assert shared.manifest() is None
-        indexer.share_now(session)
+        indexer.publish_deferred(session)
         assert shared.manifest() == opened.manifest
     assert "publishing" not in {progress.stage for progress in told}
     counting = Counting(local)
     open_in(counting, "elsewhere")
     assert counting.event_files_read() == {}
     shared.discard()
-    indexer.share_now(session)  # once is enough
+    indexer.publish_deferred(session)  # once is enough
     assert shared.manifest() is None
 
 
 def test_what_could_not_be_shared_later_is_used_all_the_same(local: Store, tmp_path: Path) -> None:
     read_only: Store = ReadOnlyStandIn(local)  # type: ignore[assignment]
     indexer, session = Indexer(read_only, Cache(tmp_path / "here", LARGE)), session_of(local)
-    with indexer.open(session, share_later=True) as opened:
-        indexer.share_now(session)
+    with indexer.open(session, publish_later=True) as opened:
+        indexer.publish_deferred(session)
         assert opened.manifest.rows["tasks"] > 0
     assert SharedIndex(local, session).manifest() is None
 
@@ -317,8 +318,8 @@ def test_building_ahead_looks_through_what_stands_on_the_disk(local: Store, open
     body[len(body) // 2] ^= 1
     file.write_bytes(body)
     indexer = Indexer(local, Cache(tmp_path / "here", LARGE))
-    assert [outcome.how for outcome in index_ahead(indexer, [session_of(local)], Stop())] == ["fetched"]
-    assert [outcome.how for outcome in index_ahead(indexer, [session_of(local)], Stop())] == ["up to date"]
+    assert [outcome.how for outcome in prebuild(indexer, [session_of(local)], CancelToken())] == ["fetched"]
+    assert [outcome.how for outcome in prebuild(indexer, [session_of(local)], CancelToken())] == ["up to date"]
     assert open_in(local, "here")[0] == rows
 
 
@@ -415,21 +416,21 @@ def test_two_sessions_are_built_at_once(local: Store, tmp_path: Path) -> None:
 def test_a_cancelled_opening_leaves_nothing_and_the_next_one_works(
     local: Store, open_in: OpenIn, tmp_path: Path, stage: str
 ) -> None:
-    stop = Stop()
+    cancel = CancelToken()
 
     def report(progress: Progress) -> None:
         if progress.stage == stage:
-            stop.ask()
+            cancel.cancel()
 
     with pytest.raises(Cancelled):
-        Indexer(local, Cache(tmp_path / "here", LARGE)).open(session_of(local), report, stop)
+        Indexer(local, Cache(tmp_path / "here", LARGE)).open(session_of(local), report, cancel)
     assert leftovers(tmp_path / "here") == []
     rows, _ = open_in(local, "here")
     assert rows == afresh(local, open_in)
 
 
 def test_a_build_is_interrupted_from_another_thread(local: Store, tmp_path: Path) -> None:
-    stop, begun = Stop(), threading.Event()
+    cancel, begun = CancelToken(), threading.Event()
 
     def report(progress: Progress) -> None:
         if progress.stage == "reading events":
@@ -437,9 +438,9 @@ def test_a_build_is_interrupted_from_another_thread(local: Store, tmp_path: Path
 
     indexer, session = Indexer(local, Cache(tmp_path / "here", LARGE)), session_of(local)
     with ThreadPoolExecutor(1) as threads:
-        opening = threads.submit(indexer.open, session, report, stop)
+        opening = threads.submit(indexer.open, session, report, cancel)
         assert begun.wait(60)
-        stop.ask()
+        cancel.cancel()
         with pytest.raises(Cancelled):
             opening.result(60)
     assert leftovers(tmp_path / "here") == []
@@ -497,7 +498,7 @@ def test_an_index_made_by_other_rules_is_built_again(tmp_path: Path, monkeypatch
     (session,) = read_catalog(store).sessions
     stages: list[str] = []
     for rules in ("older", "newer"):
-        monkeypatch.setattr("ray_history.index.indexer.rules_digest", lambda rules=rules: rules)
+        monkeypatch.setattr("ray_history.index.sources.rules_digest", lambda rules=rules: rules)
         stages.clear()
         indexer = Indexer(store, Cache(tmp_path / "cache", 1 << 30))
         with indexer.open(session, lambda progress: stages.append(progress.stage)) as opened:

@@ -15,7 +15,7 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
-from ray_history.index.log_heads import read_head, with_heads
+from ray_history.index.log_heads import read_facts, with_facts
 from tests.history.rebuilt import document, polled, rebuild
 from tests.support.captured import write_archive
 
@@ -30,15 +30,15 @@ def of(node: str, name: str) -> LogFile:
 def test_the_logs_of_the_head_are_read_and_of_no_other_node() -> None:
     names = ("gcs_server.out", "monitor.log", "raylet.out", "dashboard.log")
     workers = [of(f"worker{number}", "raylet.out") for number in range(100)]
-    chosen = with_heads([*workers, *(of("head", name) for name in names)])
+    chosen = with_facts([*workers, *(of("head", name) for name in names)])
     assert {(log.node, log.name) for log in chosen} == {("head", name) for name in names[:3]}
 
 
 def test_where_the_logs_of_the_head_are_lost_one_other_node_is_asked() -> None:
-    assert [log.node for log in with_heads([of(f"worker{number}", "raylet.out") for number in range(100)])] == [
+    assert [log.node for log in with_facts([of(f"worker{number}", "raylet.out") for number in range(100)])] == [
         "worker0"
     ]
-    assert with_heads([of("worker", "dashboard_agent.log")]) == []
+    assert with_facts([of("worker", "dashboard_agent.log")]) == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_every_way_to_say_it_is_understood_if_it_is_said_at_the_top(
     store = open_store(DirectorySettings(tmp_path))
     store.put("log", text.encode())
     logs = LogFiles(store, [("n", "monitor.log", next(iter(store.list(""))))], [])
-    told = read_head(logs, logs.find("n", "monitor.log"))
+    told = read_facts(logs, logs.find("n", "monitor.log"))
     assert told.items() >= said.items()
     assert bool(told) == bool(said)
 

@@ -22,8 +22,9 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache, Opened
-from ray_history.index.indexer import Indexer, Stop
-from ray_history.index.prebuild import index_ahead
+from ray_history.index.indexer import Indexer
+from ray_history.index.locks import CancelToken
+from ray_history.index.prebuild import prebuild
 from tests.support.waiting import until
 
 COMMAND = (sys.executable, "-m", "ray_history", "--log-level", "error", "index")
@@ -125,7 +126,9 @@ class _Flawed(Indexer):
 def test_a_mistake_with_one_session_does_not_keep_the_others_from_being_indexed(archive: Path, tmp_path: Path) -> None:
     store = open_store(DirectorySettings(archive))
     indexer = _Flawed(store, Cache(tmp_path / "cache", 1 << 30), share=False)
-    outcomes = {each.session.cluster.name: each for each in index_ahead(indexer, read_catalog(store).sessions, Stop())}
+    outcomes = {
+        each.session.cluster.name: each for each in prebuild(indexer, read_catalog(store).sessions, CancelToken())
+    }
     assert [name for name in sorted(outcomes) if outcomes[name].how == "failed"] == ["c1"]
     assert len(outcomes) == 3
     assert outcomes["c1"].error == "ZeroDivisionError: of all things"

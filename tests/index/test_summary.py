@@ -15,8 +15,9 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
-from ray_history.index.indexer import Indexer, Stop
-from ray_history.index.prebuild import index_ahead
+from ray_history.index.indexer import Indexer
+from ray_history.index.locks import CancelToken
+from ray_history.index.prebuild import prebuild
 from ray_history.index.summary import Summary, decode, identify
 from tests.support.captured import write_archive
 
@@ -75,7 +76,7 @@ def test_errors_are_told_by_the_line_that_names_them(archive: Store, session: Se
 
 
 def test_indexing_ahead_leaves_one(archive: Store, session: Session, tmp_path: Path) -> None:
-    outcomes = list(index_ahead(Indexer(archive, Cache(tmp_path, 1 << 30)), [session], Stop()))
+    outcomes = list(prebuild(Indexer(archive, Cache(tmp_path, 1 << 30)), [session], CancelToken()))
     assert [outcome.how for outcome in outcomes] == ["built"]
     assert standing(archive, session) is not None
 

@@ -30,8 +30,8 @@ def command(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
     machines at once and can be repeated at any time: an up-to-date session costs one listing.
     """
     from ray_history.archive.catalog import read_catalog
-    from ray_history.index.indexer import Stop
-    from ray_history.index.prebuild import index_ahead
+    from ray_history.index.locks import CancelToken
+    from ray_history.index.prebuild import prebuild
 
     if every and names:
         raise click.UsageError(f"--all already includes every session: drop it, or drop {' '.join(names)}")
@@ -45,7 +45,7 @@ def command(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
     # A CronJob ends its pod with SIGTERM: raise KeyboardInterrupt, so that unfinished builds are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for outcome in index_ahead(indexer, dict.fromkeys(wanted), Stop()):
+        for outcome in prebuild(indexer, dict.fromkeys(wanted), CancelToken()):
             click.echo(_describe(outcome))
             done += 1
             failed += outcome.how == "failed"

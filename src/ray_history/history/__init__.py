@@ -1,1 +1,1 @@
-"""What events mean: events in, tables out. Files in a directory are all it knows of the world."""
+"""The meaning of events: events in, tables out. This room knows files in a directory, and neither network nor clock."""

@@ -1,13 +1,14 @@
-"""The shape of Ray's exported events, as far as the tables need it.
+"""The schema of Ray's exported events, as far as the tables need it.
 
-One tree describes the fields that are read: it becomes the columns of DuckDB's JSON reader, and the way by which an
-event written with snake_case names (Ray's PRESERVE_PROTO_FIELD_NAME) is turned into the usual camelCase. Fields that
-are not in the tree cost nothing and harm nothing; the bodies of the rare event types are kept whole.
+One tree describes the fields that are read. It becomes the columns of DuckDB's JSON reader, and guides the conversion
+of events with snake_case names (Ray's PRESERVE_PROTO_FIELD_NAME) to the usual camelCase. Fields that are not in the
+tree are ignored; the bodies of the rare event types are stored completely.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -17,7 +18,7 @@ import msgspec
 from ray_history.history.sql import all_queries
 
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
-"""A DuckDB type, or the fields of an object, or what each element of an array looks like."""
+"""A DuckDB type, the fields of an object, or the shape of the elements of an array."""
 
 _DESCRIPTOR: Shape = {"className": "VARCHAR", "functionName": "VARCHAR"}
 _FUNCTION: Shape = {
@@ -75,14 +76,14 @@ TASK_PAYLOADS: dict[str, Shape] = {
             "componentType": "VARCHAR",
             "componentId": "VARCHAR",
             "nodeIpAddress": "VARCHAR",
-            # The end first: spans sorted by their first field are in the order in which they were recorded.
+            # The end is the first field: sorted spans are then in the order in which they were recorded.
             "events": [
                 {"endTime": "BIGINT", "startTime": "BIGINT", "eventName": "VARCHAR", "extraData": "VARCHAR"},
             ],
         },
     },
 }
-"""The four payloads of tasks: nearly all events of a session, so each field has its type."""
+"""The four payloads about tasks. Nearly all events of a session have one, so each field has its type."""
 
 TASK_EVENTS = {
     "TASK_DEFINITION_EVENT": "taskDefinitionEvent",
@@ -90,7 +91,7 @@ TASK_EVENTS = {
     "TASK_LIFECYCLE_EVENT": "taskLifecycleEvent",
     "TASK_PROFILE_EVENT": "taskProfileEvents",
 }
-"""Which type of event carries which of them."""
+"""The payload of each type of task event."""
 
 RARE_PAYLOADS: dict[str, Shape] = {
     "driverJobDefinitionEvent": {"config": {"metadata": "JSON"}},
@@ -127,26 +128,11 @@ RARE_PAYLOADS: dict[str, Shape] = {
     "submissionJobLifecycleEvent": {"stateTransitions": [{}]},
     "platformEvent": {"source": {"metadata": "JSON"}, "customFields": "JSON"},
 }
-"""Thousands at most in a session: read as JSON; the tree only says which objects have free keys (resources, labels)."""
+"""The payloads of rare events, thousands per session at most. They are read as JSON; the tree only marks the objects
+with arbitrary keys, such as resources and labels."""
 
-KNOWN_TYPES = frozenset(
-    {
-        *TASK_EVENTS,
-        "DRIVER_JOB_DEFINITION_EVENT",
-        "DRIVER_JOB_LIFECYCLE_EVENT",
-        "NODE_DEFINITION_EVENT",
-        "NODE_LIFECYCLE_EVENT",
-        "ACTOR_DEFINITION_EVENT",
-        "ACTOR_LIFECYCLE_EVENT",
-        "WORKER_DEFINITION_EVENT",
-        "WORKER_LIFECYCLE_EVENT",
-        "PLACEMENT_GROUP_DEFINITION_EVENT",
-        "PLACEMENT_GROUP_LIFECYCLE_EVENT",
-        "SUBMISSION_JOB_DEFINITION_EVENT",
-        "SUBMISSION_JOB_LIFECYCLE_EVENT",
-        "PLATFORM_EVENT",
-    }
-)
+KNOWN_TYPES = frozenset({*TASK_EVENTS, *(re.sub("(?=[A-Z])", "_", name).upper() for name in RARE_PAYLOADS)})
+"""Ray names an event by its payload: `nodeLifecycleEvent` is that of NODE_LIFECYCLE_EVENT."""
 
 _ENVELOPE: dict[str, Shape] = {
     "eventId": "VARCHAR",
@@ -166,7 +152,7 @@ def all_columns() -> str:
 
 
 def task_columns(payload: str) -> str:
-    """The same, where all events have one payload of tasks."""
+    """The same, for a file in which all events have one payload about tasks."""
     return _columns({"eventType": "VARCHAR", "timestamp": "VARCHAR", payload: TASK_PAYLOADS[payload]})
 
 
@@ -193,31 +179,31 @@ def rare_payload() -> str:
     return "coalesce(" + ", ".join(f'"{name}"' for name in RARE_PAYLOADS) + ")"
 
 
-# Events as bytes, for files the quick way cannot read ----------------------------------------------------------------
+# Events as bytes, for files that DuckDB cannot read -------------------------------------------------------------------
 
 
-def in_camel_case(event: bytes, strange: Counter[str]) -> tuple[str, bytes] | None:
-    """The event's type, and itself with camelCase names; None, and counted in `strange`, if it is no event at all."""
+def in_camel_case(event: bytes, rejected: Counter[str]) -> tuple[str, bytes] | None:
+    """The event's type, and the event with camelCase names. Anything else is counted in `rejected` and gives None."""
     try:
         decoded = msgspec.json.decode(event)
     except msgspec.DecodeError:
         decoded = None
     if not isinstance(decoded, dict):
-        strange["not a JSON object"] += 1
+        rejected["not a JSON object"] += 1
         return None
-    renamed = cast("dict[str, Any]", _renamed(decoded, _EVENT))
+    renamed = cast("dict[str, Any]", _convert(decoded, _EVENT))
     kind = renamed.get("eventType")
     if not isinstance(kind, str):
-        strange["no event type"] += 1
+        rejected["no event type"] += 1
         return None
     return kind, msgspec.json.encode(renamed)
 
 
-def _renamed(value: Any, shape: Shape) -> Any:
+def _convert(value: Any, shape: Shape) -> Any:
     if isinstance(shape, list) and isinstance(value, list):
-        return [_renamed(element, shape[0]) for element in value]
+        return [_convert(element, shape[0]) for element in value]
     if isinstance(shape, dict) and isinstance(value, dict):
-        return {(camel := _camel(key)): _renamed(inner, shape.get(camel, "JSON")) for key, inner in value.items()}
+        return {(camel := _camel(key)): _convert(inner, shape.get(camel, "JSON")) for key, inner in value.items()}
     return value
 
 

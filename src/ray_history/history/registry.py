@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What is known about one table."""
+    """The declaration of one table."""
 
     name: str
     columns: tuple[Column, ...]

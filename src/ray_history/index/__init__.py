@@ -1,4 +1,4 @@
-"""The index: the tables of a session, kept so that they are built once; in the bucket for all servers, and on disk.
+"""Indexes: the tables of sessions, built once, published in the archive for all servers, and cached on disk.
 
-This room knows files, sizes and digests. It does not know what is inside a table.
+This room handles files, sizes and digests. It does not know what is inside a table.
 """

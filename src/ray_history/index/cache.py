@@ -1,27 +1,27 @@
 """Indexes on the local disk, shared by the processes and threads of one machine, within a limit of bytes.
 
-    <root>/evicting                 locked by whoever removes
-    <root>/<entry>/building         locked by whoever builds this session's index
+    <root>/evicting                 locked by the thread that evicts
+    <root>/<entry>/building         locked by the thread that builds this session's index
     <root>/<entry>/<n>/             a generation: the files, manifest.json, used; unsynced, for a moment; damaged
     <root>/<entry>/new-<pid>-<x>/   a generation being built
     <root>/<entry>/old-<x>/         a generation being removed
 
 Invariants:
 * a numbered directory is complete: its files and manifest are written before it gets its number, by a rename. Syncing
-  them takes longer than opening them, and goes on behind: until it is done there is a file `unsynced`, on which who
-  syncs has a lock. Without that lock, after a crash, nobody knows what is on the disk: all is read before it is used;
-* whoever finds that its files are not what was written leaves a file `damaged`: nobody opens it from then on. Those who
-  have it open may go on, and the next one is made beside it;
-* else it never changes, and it goes away whole, by a rename too, under the exclusive lock of `used`. Who has it open
-  holds that lock shared, the builder from before the rename; the modification time of `used` says when that was last;
-* only the holder of `building` makes `new-` directories. So whoever gets that lock may remove all it finds: their
+  them takes longer than opening them, so it happens in the background. Until it is done there is a locked file
+  `unsynced`. If the file is not locked, after a crash, the disk may have lost data: everything is read before use;
+* a directory whose files are not what was written gets a file `damaged`, and is not opened any more. Threads that have
+  it open may continue to use it; the next generation is built beside it;
+* otherwise it never changes, and it is removed as a whole, also by a rename, under the exclusive lock of `used`. Users
+  hold that lock shared, the builder from before the rename; the modification time of `used` is the time of last use;
+* only the holder of `building` makes `new-` directories. So the next holder may remove those that it finds: their
   builders are dead. Locks are the kernel's (flock) and end with their process, however it ends;
-* a lock counts only if its file still stands at its path once the lock is had: lock files may be removed by holders;
-* nobody waits for a lock while holding one, except for `building`, whose holder waits for readers' locks only as long
-  as a rename takes. The holder of `evicting` never waits;
-* directories without a file `building` are not ours and never touched.
+* a lock is valid only if its file still exists at its path after locking: holders may remove lock files;
+* no thread waits for a lock while it holds another, except for the holder of `building`, which waits for the locks of
+  readers only as long as a rename takes. The holder of `evicting` never waits;
+* directories without a file `building` do not belong to the cache and are never touched.
 
-flock must mean what it means on a local disk: it is one lock per opened file, also among threads.
+flock must work as on a local disk: one lock per opened file, between threads too.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class CacheUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An index that stays on the disk until `close`."""
+    """An index that stays on disk until `close`."""
 
     directory: Path
     manifest: Manifest
     _lock: BinaryIO
 
-    def is_sound(self) -> bool:
-        """Read all of it: whether it is what was written. If not, nobody opens it again."""
+    def is_intact(self) -> bool:
+        """Read all files and compare them with their digests. A damaged index is not opened again."""
         try:
             check(self.directory, self.manifest, deep=True)
         except Damaged as damage:
             logger.warning("an index in the cache is damaged: %s", damage)
-            with _explained(self.directory.parent.parent), suppress(FileNotFoundError):  # it may be gone altogether
+            with _explained(self.directory.parent.parent), suppress(FileNotFoundError):  # it may be removed already
                 (self.directory / _DAMAGED).touch()
             return False
         return True
@@ -87,44 +87,38 @@ class Opened:
 
 
 class Cache:
-    """A directory of indexes. Removing any of it while nothing runs is safe."""
+    """A directory of indexes. While no process uses it, any of its files may be removed."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
         self.root = root.absolute()
         self.max_bytes = max_bytes
 
     def entry(self, key: str) -> Entry:
-        """The place of the session with this key (namespace/cluster/session)."""
+        """The entry of the session with this key (namespace/cluster/session)."""
         readable = re.sub(r"[^A-Za-z0-9_-]+", "-", key).strip("-")[:150]
         return Entry(self, self.root / f"{readable}-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}")
 
     def used_bytes(self) -> int:
-        """What all generations take, those in use included; what is being built is not."""
+        """The size of all generations, without those being built."""
         with _explained(self.root):
             return sum(_measure(generation)[1] for entry in self._entries() for generation in entry.generations())
 
     def evict(self) -> None:
-        """Remove what is of no use, then the least recently used until the limit is kept; never what is open."""
+        """Remove superseded generations, then the least recently used ones down to the limit; never open ones."""
         self._shrink(self.max_bytes)
 
     def clear(self) -> None:
-        """Remove all that is not open."""
+        """Remove all generations that are not open."""
         self._shrink(-1)
 
     def _shrink(self, limit: int) -> None:
         with _explained(self.root):
             lock = _hold(self.root / "evicting", _ALONE)
-            if lock is None:  # nothing was ever kept
+            if lock is None:  # the cache is empty
                 return
             with lock:
                 entries = self._entries()
-                total, removable = 0, []
-                for entry in entries:
-                    held = [superseded for superseded in entry.generations()[:-1] if not _remove(superseded)]
-                    measured = [(*_measure(generation), generation) for generation in entry.generations()]
-                    total += sum(size for _, size, _ in measured)
-                    if not held:  # else the old one would become the newest again
-                        removable += measured
+                total, removable = _measure_entries(entries)
                 for _, size, generation in sorted(removable):
                     if total <= limit:
                         break
@@ -147,7 +141,7 @@ class Entry:
         self._directory = directory
 
     def open(self) -> Opened | None:
-        """The newest generation; None when there is none, or it was damaged and is removed."""
+        """The newest generation; None if there is none, or if it was damaged and therefore removed."""
         with _explained(self._cache.root):
             while generations := self.generations():
                 newest = generations[-1]
@@ -171,7 +165,7 @@ class Entry:
 
     def _check(self, generation: Path, manifest: Manifest) -> None:
         if (generation / _DAMAGED).exists():
-            raise Damaged("its files are not what was written")
+            raise Damaged("its files have changed")
         unsynced = _hold(generation / _UNSYNCED, _ALONE | _AT_ONCE, create=False)
         if unsynced is None:
             check(generation, manifest)
@@ -181,14 +175,14 @@ class Entry:
         except BaseException:
             unsynced.close()
             raise
-        self._settle_behind(generation, unsynced)
+        self._sync_later(generation, unsynced)
 
     def make(self, build: Callable[[Path], Manifest]) -> Opened:
-        """Have `build` fill a new directory and open it as the newest generation; others wait meanwhile."""
+        """Let `build` fill a new directory, and open it as the newest generation. Other builders wait meanwhile."""
         return self.make_unless(lambda _: False, build)
 
     def make_unless(self, ready: Callable[[Manifest], bool], build: Callable[[Path], Manifest]) -> Opened:
-        """The same, unless the newest generation is `ready`, perhaps made by somebody else while we waited."""
+        """The same, unless the newest generation is `ready`: another process may have built it meanwhile."""
         with self._lock_building():
             opened = self.open()
             if opened is not None:
@@ -203,7 +197,7 @@ class Entry:
             opened = self._make(build)
         try:
             self._cache.evict()
-        except CacheUnusable as error:  # what was made is good all the same
+        except CacheUnusable as error:  # the new index can be used all the same
             logger.warning("%s", error)
         return opened
 
@@ -215,7 +209,7 @@ class Entry:
         return []
 
     def tidy(self) -> None:
-        """Remove what dead processes left, and the entry itself when it is empty, unless somebody builds here."""
+        """Remove what dead processes left, and an empty entry, unless an index is being built in it."""
         lock = _hold(self._directory / "building", _ALONE | _AT_ONCE)
         if lock is None:
             return
@@ -223,7 +217,7 @@ class Entry:
             self._remove_leftovers()
             if not self.generations():
                 (self._directory / "building").unlink()
-                with suppress(OSError):  # somebody came in meanwhile
+                with suppress(OSError):  # another process uses it again
                     self._directory.rmdir()
 
     def _lock_building(self) -> BinaryIO:
@@ -240,7 +234,7 @@ class Entry:
             self._remove_leftovers()
             new.mkdir()
         try:
-            with _explained(self._cache.root, only=(errno.ENOSPC, errno.EDQUOT)):  # other errors are the builder's own
+            with _explained(self._cache.root, only=(errno.ENOSPC, errno.EDQUOT)):  # other errors are not the cache's
                 manifest = build(new)
             with _explained(self._cache.root):
                 return self._commit(new, manifest)
@@ -250,49 +244,63 @@ class Entry:
 
     def _commit(self, new: Path, manifest: Manifest) -> Opened:
         body = encode(manifest)
-        manifest = decode(body)  # what cannot be opened must not be kept
+        manifest = decode(body)  # an index that cannot be opened must not be committed
         check(new, manifest)
         with (new / MANIFEST).open("xb") as written:
             written.write(body)
         lock, unsynced = _hold(new / "used", _SHARED), _hold(new / _UNSYNCED, _ALONE)
         try:
             if lock is None or unsynced is None:
-                raise FileNotFoundError(errno.ENOENT, "it was removed while an index was built in it", str(new))
+                raise FileNotFoundError(errno.ENOENT, "removed while an index was built in it", str(new))
             generation = self._directory / str(max((int(path.name) for path in self.generations()), default=0) + 1)
             new.rename(generation)
         except BaseException:
             for held in filter(None, (lock, unsynced)):
                 held.close()
             raise
-        self._settle_behind(generation, unsynced)
+        self._sync_later(generation, unsynced)
         return Opened(generation, manifest, lock)
 
-    def _settle_behind(self, generation: Path, unsynced: BinaryIO) -> None:
-        threading.Thread(target=self._settle, args=(generation, unsynced), name="sync").start()
+    def _sync_later(self, generation: Path, unsynced: BinaryIO) -> None:
+        threading.Thread(target=self._sync, args=(generation, unsynced), name="sync").start()
 
-    def _settle(self, generation: Path, unsynced: BinaryIO) -> None:
+    def _sync(self, generation: Path, unsynced: BinaryIO) -> None:
         mark = generation / _UNSYNCED
         with unsynced:
             try:
                 for path in (*generation.iterdir(), generation, self._directory):
                     _sync(path)
-                if os.path.samestat(os.fstat(unsynced.fileno()), mark.stat()):  # else another one has this number now
+                # Unless another generation has this number now.
+                if os.path.samestat(os.fstat(unsynced.fileno()), mark.stat()):
                     mark.unlink()
             except FileNotFoundError:
-                return  # it was evicted meanwhile
-            except OSError as error:  # it stays marked: who opens it next looks whether it is whole
-                logger.warning("%s could not be written to the disk: %s", generation, error)
+                return  # evicted meanwhile
+            except OSError as error:  # it stays marked, so the next process that opens it compares its digests
+                logger.warning("%s could not be synced: %s", generation, error)
 
     def _remove_leftovers(self) -> None:
-        """For holders of `building`."""
+        """Remove what dead builders left. For holders of `building`."""
         for path in self._directory.iterdir():
             if path.name.startswith(("new-", "old-")):
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def _measure_entries(entries: list[Entry]) -> tuple[int, list[tuple[int, int, Path]]]:
+    """Remove superseded generations; returns the size of the others, and those that may be removed, with the time of
+    last use and the size of each."""
+    total, removable = 0, []
+    for entry in entries:
+        in_use = [superseded for superseded in entry.generations()[:-1] if not _remove(superseded)]
+        measured = [(*_measure(generation), generation) for generation in entry.generations()]
+        total += sum(size for _, size, _ in measured)
+        if not in_use:  # otherwise a superseded generation would become the newest again
+            removable += measured
+    return total, removable
+
+
 def _hold(path: Path, how: int, *, create: bool = True) -> BinaryIO | None:
-    """The file with a lock on it; None when its directory is gone, or the lock is not to be had at once, or there is no
-    file and it shall not be made."""
+    """The locked file; None if its directory does not exist, if the lock is not available at once, or if the file does
+    not exist and must not be created."""
     while True:
         try:
             file = path.open("ab" if create else "r+b")
@@ -310,11 +318,11 @@ def _hold(path: Path, how: int, *, create: bool = True) -> BinaryIO | None:
         except BaseException:
             file.close()
             raise
-        file.close()  # removed before we had the lock; there may be a new one
+        file.close()  # removed before it was locked; there may be a new one
 
 
 def _remove(generation: Path) -> bool:
-    """Remove a generation unless somebody has it open; False then."""
+    """Remove a generation; False if it is open."""
     lock = _hold(generation / "used", _ALONE | _AT_ONCE)
     if lock is None:
         return False
@@ -326,7 +334,7 @@ def _remove(generation: Path) -> bool:
 
 
 def _measure(generation: Path) -> tuple[int, int]:
-    """When a generation was last used, and its bytes; zeros for what is gone meanwhile."""
+    """The time of last use of a generation and its size; zeros if it was removed meanwhile."""
     used = size = 0
     with suppress(FileNotFoundError):
         used = (generation / "used").stat().st_mtime_ns
@@ -345,7 +353,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _explained(root: Path, only: tuple[int, ...] = ()) -> Iterator[None]:
-    """Say of the system's errors (all, or those) which directory it is about and what to do."""
+    """Turn errors of the system (all, or `only` some) into `CacheUnusable`, with the directory and a remedy."""
     try:
         yield
     except OSError as error:
@@ -353,5 +361,5 @@ def _explained(root: Path, only: tuple[int, ...] = ()) -> Iterator[None]:
             raise
         reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         raise CacheUnusable(
-            f"the cache in {root} cannot be used: {reason}; make room or choose another with --cache-dir"
+            f"the cache in {root} cannot be used: {reason}; free some space, or choose another one with --cache-dir"
         ) from error

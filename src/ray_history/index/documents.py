@@ -1,19 +1,20 @@
-"""What a session holds besides exported events, as one file of JSON lines for the tables.
+"""Documents: everything in a session besides exported events, as one file of JSON lines for the tables.
 
 Each line is {source, name, node_id, body}:
-* `endpoint`: a dashboard answer as polled, under the name it is stored by;
-* `log_event`: a line of `logs/events/event_*.log`, the cluster events;
+* `endpoint`: a polled snapshot, under the name by which it is stored;
+* `log_event`: a line of `logs/events/event_*.log`, a cluster event;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
-* `log_head`: what the top of a log file says of the cluster, as {ray_version, ray_commit, cluster_id};
-* `ledger`: a collector's account of one node;
-* `node`: a node that the listing shows, with the number of its files.
+* `log_head`: facts from the first lines of a log file, as {ray_version, ray_commit, cluster_id};
+* `ledger`: the ledger of one node;
+* `node`: a node in the listing, with the number of its files.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -25,37 +26,21 @@ from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
 from ray_history.history.registry import LOG_LINES
 
-from .log_heads import read_head, with_heads
+from .log_heads import read_facts, with_facts
 
-_LONGEST_LINE = 8 << 20
-_LONGEST_ANSWER = 48 << 20
+_MAX_LINE = 8 << 20
+_MAX_ANSWER = 48 << 20
 
 
 def is_source_log(name: str) -> bool:
-    """Whether a log file is one of those that documents are made of."""
+    """Whether documents are made from the lines of a log file."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in LOG_LINES.values())
 
 
 def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: list[str]) -> None:
-    """Gather them all; what cannot be read is named in `problems`."""
+    """Collect the documents of a session. What cannot be read is added to `problems`."""
     with ThreadPoolExecutor(8, "documents") as threads:
-        jobs = [
-            threads.submit(_endpoint, store, name, info.key, problems)
-            for name, info in files.endpoints.items()
-            if _fits(info.size, info.key, problems)
-        ]
-        prefix = layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)
-        jobs += [threads.submit(_ledger, store, info.key, problems) for info in store.list(prefix)]
-        logs = files.logs(store)
-        listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
-        jobs += [threads.submit(_head, logs, log_file) for log_file in with_heads(listed)]
-        jobs += [
-            threads.submit(_lines, logs, log_file, source, problems)
-            for log_file in listed
-            for source, pattern in LOG_LINES.items()
-            if fnmatch.fnmatchcase(log_file.name, pattern) and log_file.size
-        ]
-        for job in jobs:
+        for job in [threads.submit(collect) for collect in _collectors(store, files, problems)]:
             out.writelines(line + b"\n" for line in job.result())
     for node in sorted(files.nodes):
         body = {
@@ -65,18 +50,35 @@ def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: 
         out.write(_document("node", node, node, body) + b"\n")
 
 
+def _collectors(store: Store, files: SessionFiles, problems: list[str]) -> Iterator[Callable[[], list[bytes]]]:
+    """The functions that make the documents, one for each object that they come from."""
+    for name, info in files.endpoints.items():
+        if _fits(info.size, info.key, problems):
+            yield partial(_endpoint, store, name, info.key, problems)
+    for info in store.list(layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)):
+        yield partial(_ledger, store, info.key, problems)
+    logs = files.logs(store)
+    listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
+    for log_file in with_facts(listed):
+        yield partial(_head, logs, log_file)
+    for log_file in listed:
+        for source, pattern in LOG_LINES.items():
+            if log_file.size and fnmatch.fnmatchcase(log_file.name, pattern):
+                yield partial(_lines, logs, log_file, source, problems)
+
+
 def _document(source: str, name: str, node: str, body: Any) -> bytes:
     return msgspec.json.encode({"source": source, "name": name, "node_id": node, "body": body})
 
 
 def _fits(size: int, key: str, problems: list[str]) -> bool:
-    if size > _LONGEST_ANSWER:
-        problems.append(f"{key}: {size} bytes, more than {_LONGEST_ANSWER}; left out")
-    return size <= _LONGEST_ANSWER
+    if size > _MAX_ANSWER:
+        problems.append(f"{key}: {size} bytes, larger than {_MAX_ANSWER}; left out")
+    return size <= _MAX_ANSWER
 
 
 def _parsed(body: bytes, place: str, problems: list[str]) -> Any:
-    """The body as JSON checked in full; None if it is none."""
+    """The decoded body; None if it is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -99,8 +101,8 @@ def _ledger(store: Store, key: str, problems: list[str]) -> list[bytes]:
 
 
 def _head(logs: LogFiles, log_file: LogFile) -> list[bytes]:
-    said = read_head(logs, log_file)
-    return [_document("log_head", log_file.name, log_file.node, said)] if said else []
+    facts = read_facts(logs, log_file)
+    return [_document("log_head", log_file.name, log_file.node, facts)] if facts else []
 
 
 def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:
@@ -110,8 +112,8 @@ def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) 
         for number, line in enumerate(_split(logs.open(log_file).stream()), 1):
             if not line.strip():
                 continue
-            if len(line) > _LONGEST_LINE:
-                problems.append(f"{place}: line {number}: more than {_LONGEST_LINE} bytes; left out")
+            if len(line) > _MAX_LINE:
+                problems.append(f"{place}: line {number}: more than {_MAX_LINE} bytes; left out")
                 continue
             body = _parsed(line, f"{place}: line {number}", problems)
             if isinstance(body, dict):

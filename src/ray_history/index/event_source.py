@@ -1,12 +1,11 @@
-"""The event files of a session, made ready for the tables: batches of JSON lines, sorted by type, on disk.
+"""The event files of a session, downloaded as batches of JSON lines on disk, sorted by type.
 
 Invariants:
-* files of one job and one time come together, so that most attempts of tasks are whole within a batch;
-* how large a batch becomes is known when it is unpacked, and taken into account from the next but one on;
-* the next batches are fetched and unpacked while the last one is read; no more than three are on the disk;
-* the quick way only unpacks: the reader of the tables checks each line anyway. A file with anything odd in it (an
-  array, damage, snake_case names, an event of many megabytes) is gone through event by event instead, and what it lost
-  is named in `problems`.
+* files of the same job and time are in the same batch, so that most attempts of tasks are complete within one;
+* the weight of a batch is known when it is unpacked; it affects the size of the next but one;
+* the next batches are downloaded and unpacked while one is read; at most three are on disk;
+* the fast path only unpacks files, because DuckDB checks each line. A file with anything unusual (an array, damage,
+  snake_case names, an event of many megabytes) is read event by event instead; losses are in `problems`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from ray_history.history.events import in_camel_case
 
 _FETCHERS = 8
 _WHOLE = 16 << 20
-"""Objects up to this size are fetched ahead in one piece; larger ones are streamed when their turn comes."""
+"""Objects up to this size are downloaded ahead, in one piece; larger ones are streamed when they are unpacked."""
 _UNPACKED = 8
-"""How much larger Ray's events become when unpacked, before any are seen."""
+"""The expected ratio of unpacked to compressed size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +43,24 @@ class Batch:
 
 
 class EventSource:
-    """Fetches a session's event files, batch by batch."""
+    """Downloads the event files of a session, batch by batch."""
 
     def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
         self._store, self._work, self._batch_bytes = store, work, batch_bytes
-        self._heavier = 1.0
-        """How much more than expected the last batch weighs in memory."""
+        self._weight = 1.0
+        """The weight of the last batch in memory, relative to the expected one."""
         self._problems: dict[str, list[Problem]] = {}
-        self._strange: dict[str, Counter[str]] = {}
+        self._rejected: dict[str, Counter[str]] = {}
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read, file by file, and how many things in files are no events."""
-        told = [str(problem) for found in self._problems.values() for problem in found]
-        strange = sum(self._strange.values(), Counter[str]())
-        return told + [f"{number} x {what}" for what, number in sorted(strange.items())]
+        """What could not be read, by file, and the numbers of lines that are not events."""
+        problems = [str(problem) for of_file in self._problems.values() for problem in of_file]
+        rejected = sum(self._rejected.values(), Counter[str]())
+        return problems + [f"{number} x {reason}" for reason, number in sorted(rejected.items())]
 
     def batches(self, files: Iterable[EventFile]) -> Generator[Batch]:
-        """Batches in order; each is removed when the next is asked for. The first is begun at once."""
+        """Batches in order; each is removed when the next one is requested. The first ones are prepared at once."""
         planned = enumerate(self._in_batches(files))
         fetchers, unpacker = ThreadPoolExecutor(_FETCHERS, "fetch"), ThreadPoolExecutor(1, "unpack")
 
@@ -76,15 +75,15 @@ class EventSource:
                     batch = coming.pop(0).result()
                     coming.extend(prepare(1))
                     yield batch
-                    fetchers.submit(batch.lines.remove)  # what is large takes its time to go
+                    fetchers.submit(batch.lines.remove)  # removing large files takes long
             finally:
                 unpacker.shutdown(cancel_futures=True)
                 fetchers.shutdown(cancel_futures=True)
 
         return batches()
 
-    def carefully(self, batch: Batch) -> None:
-        """Write the same batch again, event by event."""
+    def rewrite(self, batch: Batch) -> None:
+        """Write a batch again, event by event."""
         with batch.lines.writing():
             for file in batch.files:
                 self._append_events(batch.lines, file)
@@ -99,11 +98,11 @@ class EventSource:
                 chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
                 if not self._append_text(lines, file, chunks):
                     self._append_events(lines, file)
-        self._heavier = max(1.0, lines.load / max(1, sum(map(_unpacked, files))))
+        self._weight = max(1.0, lines.load / max(1, sum(map(_unpacked, files))))
         return Batch(lines, files)
 
     def _append_text(self, lines: EventLines, file: EventFile, chunks: Iterable[bytes]) -> bool:
-        """Unpack the file into `lines`; False, with `lines` as before, if it is not plainly lines of objects."""
+        """Unpack a file into `lines`; False, without a change to `lines`, if it may not be lines of objects."""
         before, found = lines.position(), list[Problem]()
         pieces = read_text(chunks, file=file.stored.key, problems=found)
         first = next(pieces, b"")
@@ -112,7 +111,7 @@ class EventSource:
         lines.add(first)
         for piece in pieces:
             lines.add(piece)
-            if lines.longest > DEFAULT.max_event:  # the careful way leaves it out, without holding all of it
+            if lines.longest > DEFAULT.max_event:  # reading event by event leaves it out, without holding it in memory
                 lines.rewind(before)
                 return False
         if found:
@@ -123,23 +122,23 @@ class EventSource:
 
     def _append_events(self, lines: EventLines, file: EventFile) -> None:
         key = file.stored.key
-        problems = self._problems[key] = []  # anew, if the file is read a second time
-        strange = self._strange[key] = Counter()
+        problems = self._problems[key] = []  # cleared, if the file is read a second time
+        rejected = self._rejected[key] = Counter()
         for block in read_event_blocks(self._store.stream(key), file=key, problems=problems):
             for event in block:
-                renamed = in_camel_case(event, strange)
+                renamed = in_camel_case(event, rejected)
                 if renamed is not None:
                     lines.put(*renamed)
 
     def _in_batches(self, files: Iterable[EventFile]) -> Iterator[list[EventFile]]:
         batch: list[EventFile] = []
-        # The first ones are small: nothing else can be done until they are there.
-        rooms = chain((self._batch_bytes // 3, self._batch_bytes // 2), repeat(self._batch_bytes))
-        size, room = 0, next(rooms)
+        # The first ones are small, because nothing else can start before they are there.
+        capacities = chain((self._batch_bytes // 3, self._batch_bytes // 2), repeat(self._batch_bytes))
+        size, capacity = 0, next(capacities)
         for file in sorted(files, key=_place):
-            if batch and (size + _unpacked(file)) * self._heavier > room:
+            if batch and (size + _unpacked(file)) * self._weight > capacity:
                 yield batch
-                batch, size, room = [], 0, next(rooms)
+                batch, size, capacity = [], 0, next(capacities)
             batch.append(file)
             size += _unpacked(file)
         if batch:

@@ -1,12 +1,12 @@
-"""What an index is made of: the manifest names its files, and what they were built from.
+"""The manifest of an index: its files, and what they were built from.
 
 Invariants:
-* a manifest is written after all files it names, so that whoever can read it can have the whole index;
-* it names files by size and digest: a file that is cut short or changed is told from the right one;
-* a manifest of another version is never read as one of ours; names in it can not lead out of the index's directory.
+* a manifest is written after all files that it names: who can read it can read the whole index;
+* it names files by size and digest, so that truncated and changed files are recognized;
+* a manifest of another version is never used; names in it cannot lead out of the directory of the index.
 
     Damaged             the manifest or a file is not what was written
-    └── OtherVersion    a whole manifest, of a program that means something else by the tables
+    └── OtherVersion    the manifest belongs to a program with another meaning of the tables
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Annotated, Any
 import msgspec
 
 VERSION = 1
-"""Raised whenever the meaning of the tables changes: indexes of other versions are then built anew."""
+"""Incremented when the meaning of the tables changes: indexes of other versions are rebuilt."""
 
 MAX_PROBLEMS = 1000
-"""Problems told one by one; the rest is only counted."""
+"""Problems that are listed; further ones are only counted."""
 
 MANIFEST = "manifest.json"
 
@@ -35,11 +35,11 @@ _Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class Damaged(ValueError):
-    """Part of an index is missing, cut short or changed; building it anew is the remedy."""
+    """Part of an index is missing, truncated or changed; it has to be rebuilt."""
 
 
 class OtherVersion(Damaged):
-    """An index whose tables mean something else."""
+    """The index of a program with another meaning of the tables."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"the index is of version {version}, this program reads version {VERSION}")
@@ -47,7 +47,7 @@ class OtherVersion(Damaged):
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """One event file that went into the tables."""
+    """An event file that the tables were built from."""
 
     key: str
     size: _Natural
@@ -60,27 +60,27 @@ class IndexFile(msgspec.Struct, frozen=True):
     name: _Name
     size: _Natural
     digest: _Digest
-    """Hex SHA-256 of the content: with today's processors the quickest of the good ones."""
+    """SHA-256 of the content, in hex: the fastest of the good ones on current processors."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All of one index."""
+    """One index."""
 
     version: int
     session: str
     """The session's name."""
     sources: list[SourceFile]
     meaning: str = ""
-    """By which rules the tables were made."""
+    """The digest of the rules by which the tables were made."""
     other_sources: str
-    """Digest over the listing of everything else it was built from."""
+    """A digest of the listing of everything else that it was built from."""
     files: list[IndexFile]
     rows: dict[str, int]
     """By table."""
     events: dict[str, int]
-    """Read, by type."""
+    """Events read, by type."""
     problems: list[str]
-    """What could not be read and why; the first `MAX_PROBLEMS`."""
+    """What could not be read, and why; the first `MAX_PROBLEMS`."""
     problem_count: int = 0
     facts: dict[str, Any] = {}
 
@@ -99,7 +99,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(body: bytes) -> Manifest:
-    """The manifest in `body`; Damaged when there is none, OtherVersion when it is not for us."""
+    """The manifest in `body`. Raises `Damaged` if it cannot be decoded, `OtherVersion` for another version."""
     try:
         version = _decode_version(body).version
         if version == VERSION:
@@ -114,25 +114,25 @@ def decode(body: bytes) -> Manifest:
 
 
 def new_digest() -> hashlib._Hash:
-    """What `IndexFile.digest` is made with."""
+    """The algorithm of `IndexFile.digest`."""
     return hashlib.sha256()
 
 
 def describe_file(path: Path) -> IndexFile:
-    """Read one file and tell its size and digest."""
+    """The size and digest of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, new_digest).hexdigest()
         return IndexFile(path.name, file.tell(), digest)
 
 
 def describe(directory: Path, names: Iterable[str]) -> list[IndexFile]:
-    """Read the files and tell their sizes and digests, in the order of the names."""
+    """The sizes and digests of files, in the order of their names."""
     with ThreadPoolExecutor(_HASHED_AT_ONCE, thread_name_prefix="digest") as threads:
         return list(threads.map(lambda name: describe_file(directory / name), names))
 
 
 def check(directory: Path, manifest: Manifest, *, deep: bool = False) -> None:
-    """Raise Damaged unless all files are there with the right size; `deep` reads them and compares digests too."""
+    """Raise `Damaged` if a file is missing or has another size; `deep` compares the digests too."""
     try:
         for file in manifest.files:
             size = (directory / file.name).stat().st_size

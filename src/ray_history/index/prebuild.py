@@ -1,4 +1,4 @@
-"""Building indexes ahead of time: many sessions, with news for whoever watches."""
+"""Prebuild: build the indexes of many sessions, with progress on the terminal."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.history.engine import Cancelled
 
 from .cache import CacheUnusable
-from .indexer import Indexer, Progress, Stop
+from .indexer import Indexer, Progress
+from .locks import CancelToken
 from .manifest import Manifest
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 4
-"""Sessions on their way at the same time: while one is listed or fetched another is built."""
+_CONCURRENT = 4
+"""Sessions at the same time: while one is listed or downloaded, another is built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one session."""
+    """The result of one session."""
 
     session: Session
     how: str
@@ -36,56 +37,55 @@ class Outcome:
     error: str = ""
 
 
-class Watch:
-    """One line on the terminal that says how far all sessions together have come; silent when nobody watches."""
+class ProgressLine:
+    """One line on the terminal with the progress of all sessions together; nothing if stderr is not a terminal."""
 
     def __init__(self, sessions: int) -> None:
         self._lock, self._sessions, self._done = threading.Lock(), sessions, 0
-        self._news: dict[Session, Progress] = {}
-        self._shown = sys.stderr.isatty()
+        self._progress: dict[Session, Progress] = {}
+        self._is_shown = sys.stderr.isatty()
 
     def report(self, session: Session, progress: Progress) -> None:
         with self._lock:
-            self._news[session] = progress
+            self._progress[session] = progress
             self._show()
 
     @contextmanager
     def done(self, session: Session) -> Iterator[None]:
-        """Inside the block the terminal belongs to who tells what became of it."""
+        """Remove a session. Inside the block the line is hidden, so that the caller can print."""
         with self._lock:
             self._done += 1
-            self._news.pop(session, None)
+            self._progress.pop(session, None)
             self.clear()
-            shown, self._shown = self._shown, False
+            was_shown, self._is_shown = self._is_shown, False
         yield
-        self._shown = shown
+        self._is_shown = was_shown
 
     def end(self) -> None:
-        """Nothing more is shown."""
+        """Hide the line for good."""
         with self._lock:
             self.clear()
-            self._shown = False
+            self._is_shown = False
 
     def clear(self) -> None:
-        if self._shown:
+        if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
     def _show(self) -> None:
-        if not self._shown:
+        if not self._is_shown:
             return
-        news = self._news.values()
-        files, of_files = sum(n.files for n in news), sum(n.files_total for n in news)
-        done, of_bytes = sum(n.bytes for n in news), sum(n.bytes_total for n in news)
-        events = sum(n.events for n in news)
-        part = done / of_bytes if of_bytes else 0
-        bar = "#" * round(part * 24)
-        stages = ", ".join(sorted({n.stage for n in news}))
+        progress = self._progress.values()
+        files, files_total = sum(each.files for each in progress), sum(each.files_total for each in progress)
+        done, total = sum(each.bytes for each in progress), sum(each.bytes_total for each in progress)
+        events = sum(each.events for each in progress)
+        bar = "#" * round((done / total if total else 0) * 24)
+        stages = ", ".join(sorted({each.stage for each in progress}))
         line = (
-            f"[{bar:<24}] {self._done}/{self._sessions} sessions, {files}/{of_files} files, "
-            f"{done >> 20}/{of_bytes >> 20} MiB, {events:,} events: {stages}"
+            f"[{bar:<24}] {self._done}/{self._sessions} sessions, {files}/{files_total} files, "
+            f"{done >> 20}/{total >> 20} MiB, {events:,} events: {stages}"
         )
-        sys.stderr.write(f"\r\x1b[K{line[: _columns() - 1]}")  # of a longer one only the last row could be cleared
+        sys.stderr.write(f"\r\x1b[K{line[: _columns() - 1]}")  # of a wrapped line only the last row could be cleared
         sys.stderr.flush()
 
 
@@ -93,40 +93,40 @@ def _columns() -> int:
     return os.get_terminal_size(sys.stderr.fileno()).columns or 80
 
 
-def index_ahead(indexer: Indexer, sessions: Collection[Session], stop: Stop) -> Iterator[Outcome]:
-    """Open each session once, so that its index stands; outcomes come as they are done."""
-    watch = Watch(len(sessions))
-    with ThreadPoolExecutor(_AT_ONCE, "index") as threads:
-        waiting = [threads.submit(_index, indexer, session, watch, stop) for session in sessions]
+def prebuild(indexer: Indexer, sessions: Collection[Session], cancel: CancelToken) -> Iterator[Outcome]:
+    """Open each session once, so that its index exists; yields outcomes as they come."""
+    line = ProgressLine(len(sessions))
+    with ThreadPoolExecutor(_CONCURRENT, "index") as threads:
+        waiting = [threads.submit(_prebuild, indexer, session, line, cancel) for session in sessions]
         try:
             for ready in as_completed(waiting):
                 outcome = ready.result()
-                with watch.done(outcome.session):
+                with line.done(outcome.session):
                     yield outcome
         except BaseException:
-            watch.end()
-            stop.ask()
+            line.end()
+            cancel.cancel()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _index(indexer: Indexer, session: Session, watch: Watch, stop: Stop) -> Outcome:
+def _prebuild(indexer: Indexer, session: Session, line: ProgressLine, cancel: CancelToken) -> Outcome:
     stages: set[str] = set()
 
     def report(progress: Progress) -> None:
         stages.add(progress.stage)
-        watch.report(session, progress)
+        line.report(session, progress)
 
     try:
-        with indexer.open(session, report, stop, thoroughly=True) as opened:
+        with indexer.open(session, report, cancel, verify=True) as opened:
             manifest = opened.manifest
             indexer.publish(session, opened)
         indexer.summarize(session)
     except (ArchiveError, CacheUnusable) as error:
         return Outcome(session, "failed", error=str(error))
     except Cancelled:
-        return Outcome(session, "failed", error="stopped")
-    except Exception as error:  # a mistake with one session must not cost the others
+        return Outcome(session, "failed", error="cancelled")
+    except Exception as error:  # an error in one session must not affect the others
         logger.exception("%s could not be indexed", session.name)
         return Outcome(session, "failed", error=f"{type(error).__name__}: {error}")
     how = "built" if "making tables" in stages else "fetched" if "fetching the index" in stages else "up to date"

@@ -1,15 +1,16 @@
-"""The index in the bucket: built by one server, fetched by all.
+"""The index in the archive: built by one server, downloaded by all.
 
 Invariants:
-* a data object's key holds the digest of its content: it is never overwritten with anything else, so that whoever
-  fetches by one manifest is not disturbed by the publishing of another;
-* the manifest is put after all data objects it names, in one put: there is always the old index, the new one or none;
-* nothing is taken on trust: every byte fetched is compared with the manifest's digest, and every byte published too;
-* an index of a higher version is left alone; so is one that covers all our sources and more, or the very same;
-* data objects that the standing manifest does not name are deleted an hour after they were put, by the store's clock:
-  until then they may belong to somebody who is about to put a manifest;
-* deletions can cross each other: a manifest may come to name an object that is gone. Fetching then raises Damaged. Ask
-  for the manifest again, as a newer one may stand there; if it is the same, `discard` it, build and publish.
+* the key of a data object contains the digest of its content. It is never overwritten with other content, so publishing
+  an index does not disturb the download of another;
+* the manifest is put after all data objects that it names, in one put: there is always the old index, the new one or
+  none;
+* nothing is trusted: every file is compared with the manifest's digest, both when it is downloaded and published;
+* an index of a higher version is not replaced, and neither is one that covers the same sources or more;
+* data objects that the current manifest does not name are deleted an hour after they were put, by the store's clock:
+  until then another server may be about to put a manifest that names them;
+* deletions may cross, so that a manifest names an object that is gone. Downloading then raises `Damaged`. Read the
+  manifest again, because there may be a newer one; if it is the same, `discard` it, rebuild and publish.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-from ..archive import layout
-from ..archive.catalog import Session
-from ..archive.errors import ArchiveError, NotFound
-from ..archive.stores import ObjectInfo, Store
-from ..archive.stores.interface import chunks_of
+from ray_history.archive import layout
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.archive.stores.interface import chunks_of
+
 from .manifest import (
     MANIFEST,
     VERSION,
@@ -43,11 +45,11 @@ logger = logging.getLogger(__name__)
 _FILES_AT_ONCE = 4
 _UNNAMED_FOR = timedelta(hours=1)
 _STEPS = 8
-"""A publication takes three; each collision with another publisher costs one or two more."""
+"""Publishing takes three steps; each collision with another publisher takes one or two more."""
 
 
 class SharedIndex:
-    """The index of one session below `history-index/`; usable by several threads."""
+    """The index of one session below `history-index/`. For several threads."""
 
     def __init__(self, store: Store, session: Session) -> None:
         self._store = store
@@ -56,7 +58,7 @@ class SharedIndex:
         self._manifest_key = layout.join(self._prefix, MANIFEST)
 
     def manifest(self) -> Manifest | None:
-        """What stands there; None when there is nothing, or nothing that this program can use."""
+        """The current manifest; None if there is none that this program can use."""
         body = self._body()
         if body is None:
             return None
@@ -65,27 +67,27 @@ class SharedIndex:
         except OtherVersion as error:
             logger.info("%s/%s: %s", self._store.url, self._manifest_key, error)
         except Damaged as error:
-            logger.warning("%s/%s: %s; it will be built again", self._store.url, self._manifest_key, error)
+            logger.warning("%s/%s: %s; the index will be rebuilt", self._store.url, self._manifest_key, error)
         return None
 
     def fetch(self, manifest: Manifest, directory: Path) -> None:
-        """Bring all files into `directory`; those that are there already are left. Damaged when one cannot be had."""
+        """Download all files into `directory`, except those that it has. Raises `Damaged` if one is not available."""
         directory.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="index") as threads:
             list(threads.map(lambda file: self._fetch(file, directory), _largest_first(manifest.files)))
 
     def publish(self, directory: Path, manifest: Manifest) -> bool:
-        """Make the files in `directory` the session's index; False when another one that is as good stands there.
+        """Make the files in `directory` the session's index; False if there is another one that is as good.
 
-        Look, make one step, look again: so it gets by with other publishers, sweepers and discarders at work.
+        It looks, makes one step, and looks again, because other servers may publish, sweep or discard meanwhile.
         """
         ours = encode(manifest)
-        self._decode(ours)  # what nobody could read must not be published
+        self._decode(ours)  # an unreadable manifest must not be published
         written = False
         for _ in range(_STEPS):
-            body = self._body()  # before the listing, which then shows all that this manifest names
+            body = self._body()  # before the listing, which then has all that this manifest names
             there = {found.key: found for found in self._store.list(self._prefix)}
-            if body is not None and body != ours and (written or self._stays(body, there, manifest)):
+            if body is not None and body != ours and (written or self._must_stay(body, there, manifest)):
                 self._sweep(body, there.values())
                 return False
             if missing := self._missing(manifest, there):
@@ -98,11 +100,11 @@ class SharedIndex:
             else:
                 self._sweep(body, there.values())
                 return True
-        logger.warning("%s/%s changes all the time; not published", self._store.url, self._prefix)
+        logger.warning("%s/%s keeps changing; not published", self._store.url, self._prefix)
         return False
 
     def discard(self) -> None:
-        """Remove the index: the manifest first, so that nobody starts to fetch what is about to go."""
+        """Remove the index: the manifest first, so that no server starts to download the other files."""
         self._store.delete(self._manifest_key)
         self._store.delete_many([found.key for found in self._store.list(self._prefix)])
 
@@ -118,21 +120,21 @@ class SharedIndex:
     def _decode(self, body: bytes) -> Manifest:
         manifest = decode(body)
         if manifest.session != self._session.name:
-            raise Damaged(f"this is the index of {manifest.session}")
+            raise Damaged(f"it is the index of {manifest.session}")
         return manifest
 
-    def _stays(self, body: bytes, there: dict[str, ObjectInfo], ours: Manifest) -> bool:
-        """Whether the standing manifest in `body` need not, or must not, make way for ours."""
+    def _must_stay(self, body: bytes, there: dict[str, ObjectInfo], ours: Manifest) -> bool:
+        """Whether the current manifest, in `body`, must not or need not be replaced by ours."""
         try:
-            standing = self._decode(body)
+            current = self._decode(body)
         except OtherVersion as error:
             return error.version > VERSION
         except Damaged:
             return False
-        if self._missing(standing, there):
+        if self._missing(current, there):
             return False
-        theirs, mine = set(standing.sources), set(ours.sources)
-        return mine < theirs or (mine == theirs and standing.other_sources == ours.other_sources)
+        theirs, mine = set(current.sources), set(ours.sources)
+        return mine < theirs or (mine == theirs and current.other_sources == ours.other_sources)
 
     def _missing(self, manifest: Manifest, there: dict[str, ObjectInfo]) -> list[IndexFile]:
         sizes = {key: found.size for key, found in there.items()}
@@ -159,14 +161,14 @@ class SharedIndex:
                     received.write(chunk)
             part.replace(target)
         except NotFound as error:
-            raise Damaged(f"{self._store.url}/{key} is not there, although the manifest names it") from error
+            raise Damaged(f"{self._store.url}/{key} does not exist, although the manifest names it") from error
         finally:
             part.unlink(missing_ok=True)
 
-    def _sweep(self, standing: bytes, there: Iterable[ObjectInfo]) -> None:
-        """Delete what nobody can want any more; a failure costs only space."""
+    def _sweep(self, current: bytes, there: Iterable[ObjectInfo]) -> None:
+        """Delete old data objects that no manifest names. Errors are only logged."""
         try:
-            named = {self._manifest_key, *map(self._key, self._decode(standing).files)}
+            named = {self._manifest_key, *map(self._key, self._decode(current).files)}
         except Damaged:
             return
         now = max(found.modified for found in there)
@@ -174,26 +176,26 @@ class SharedIndex:
         try:
             self._store.delete_many(stale)
         except ArchiveError as error:
-            logger.warning("%d files of old indexes are left: %s", len(stale), error)
+            logger.warning("%d files of old indexes could not be deleted: %s", len(stale), error)
 
 
 def _largest_first(files: Iterable[IndexFile]) -> list[IndexFile]:
-    """The order in which work done in parallel ends soonest."""
+    """The order in which parallel work finishes earliest."""
     return sorted(files, key=lambda file: -file.size)
 
 
 def _verified(chunks: Iterable[bytes], file: IndexFile, where: str) -> Iterator[bytes]:
-    """The chunks as they come; Damaged at the latest after the last one unless they are the file's content. A chunk is
-    looked at while the caller takes it on its way."""
+    """Pass chunks through; raises `Damaged`, after the last one at the latest, if they are not the file's content. A
+    chunk is hashed while the caller uses it."""
     digest, size = new_digest(), 0
     with ThreadPoolExecutor(1, thread_name_prefix="digest") as thread:
         for chunk in chunks:
-            looking = thread.submit(digest.update, chunk)
+            hashing = thread.submit(digest.update, chunk)
             size += len(chunk)
             if size > file.size:
                 break
             yield chunk
-            looking.result()
+            hashing.result()
     if size != file.size:
         raise Damaged(f"{where} does not have {file.size} bytes")
     if digest.hexdigest() != file.digest:

@@ -1,10 +1,10 @@
 """The summary of an index: one small JSON object per session, so that a list of thousands needs no tables.
 
 Invariants:
-* it is derived: deleting one costs only time, a session without one is shown as not yet indexed;
-* it is put after the index it tells of, and says by a digest which one that is;
-* one that tells of more event files is never replaced by one that tells of fewer;
-* where the archive cannot be written, or is not to be, summaries stand in the cache directory of this machine.
+* it is derived data: deleting one costs only time; a session without one is shown as not indexed yet;
+* it is put after its index, which it names by a digest;
+* it is never replaced by the summary of an index with fewer event files;
+* if the archive cannot be written, or indexes are not shared, summaries are in the cache directory of this machine.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .manifest import Manifest
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-_LATER = 120.0
-"""Seconds after which a newer sign of life is worth another object."""
+_RENEW_AFTER = 120.0
+"""Seconds between two signs of life from which on the summary is written again."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -56,26 +56,26 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Accounts(msgspec.Struct, frozen=True):
-    """What the collectors' ledgers say together."""
+    """The ledgers of all collectors, summed up."""
 
     collectors: int
     cut_off: int
-    """That did not end in order; all, while the session goes on."""
+    """Collectors that did not shut down in order; all of them while the session is live."""
     head_ended: bool
     duplicated: int | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in short."""
+    """A session in a few numbers and names."""
 
     version: int
     index: str
-    """Which index it tells of."""
+    """The digest of its index, see `identify`."""
     event_files: int
     newest_file: float
-    """When the newest of its objects was stored, Unix seconds; 0 without any."""
+    """When the newest object of the session was stored, Unix seconds; 0 without any."""
     longest_silence: float = 600.0
-    """Seconds after which it counts as over, if its collectors keep no ledgers."""
+    """Seconds without a new object after which it counts as ended, if its collectors write no ledgers."""
     facts: dict[str, str | int | float | None]
     tasks: dict[str, int]
     """Attempts, by state."""
@@ -91,7 +91,7 @@ _decode = msgspec.json.Decoder(Summary).decode
 
 
 def decode(body: bytes) -> Summary | None:
-    """None if it is not one of ours: the session then counts as not indexed."""
+    """The summary; None for one of another version, so that the session counts as not indexed."""
     try:
         summary = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -100,33 +100,33 @@ def decode(body: bytes) -> Summary | None:
 
 
 class Summaries:
-    """The summaries of one archive, there and on this machine."""
+    """The summaries of one archive: those in it, and those on this machine."""
 
     def __init__(self, store: Store, cache: Cache, *, share: bool) -> None:
         self._archive, self._share = store, share
-        self._here = open_store(DirectorySettings(cache.root / "summaries"))
+        self._local = open_store(DirectorySettings(cache.root / "summaries"))
 
     def list(self) -> list[tuple[Store, ObjectInfo]]:
-        """All that there are; what stands in the archive comes last."""
-        return [(place, found) for place in (self._here, self._archive) for found in _listed(place)]
+        """All summaries; those in the archive come last."""
+        return [(place, found) for place in (self._local, self._archive) for found in _listed(place)]
 
     def read(self, session: Session) -> Summary | None:
-        """The newer one, if the session has any."""
+        """The newest summary of a session."""
         found = [
-            _read(place, layout.summary_key(session.cluster, session.name)) for place in (self._archive, self._here)
+            _read(place, layout.summary_key(session.cluster, session.name)) for place in (self._archive, self._local)
         ]
         return max((summary for summary in found if summary), key=lambda s: s.event_files, default=None)
 
     def write(self, session: Session, summary: Summary) -> None:
-        """Into the archive if it is to be shared, else or if that fails beside the cache."""
+        """Write a summary to the archive if indexes are shared; otherwise, or if that fails, beside the cache."""
         key, body = layout.summary_key(session.cluster, session.name), msgspec.json.encode(summary)
         if self._share:
             try:
                 self._archive.put(key, body)
                 return
             except ArchiveError as error:
-                logger.warning("the summary of %s is kept here but could not be shared: %s", session.name, error)
-        self._here.put(key, body)
+                logger.warning("the summary of %s is stored here, but could not be published: %s", session.name, error)
+        self._local.put(key, body)
 
 
 def _listed(place: Store) -> Iterator[ObjectInfo]:
@@ -144,17 +144,17 @@ def _read(place: Store, key: str) -> Summary | None:
 
 
 def identify(manifest: Manifest) -> str:
-    """Which index this is: a digest over what it was made of and how."""
-    told = msgspec.json.encode([manifest.meaning, manifest.sources, manifest.other_sources])
-    return hashlib.blake2b(told, digest_size=16).hexdigest()
+    """A digest of what an index was made from, and by which rules."""
+    origin = msgspec.json.encode([manifest.meaning, manifest.sources, manifest.other_sources])
+    return hashlib.blake2b(origin, digest_size=16).hexdigest()
 
 
 def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
-    """Ask the tables."""
+    """The summary of an open index."""
     manifest = opened.manifest
     tables = Tables(opened.directory)
     try:
-        told = summarize(tables)
+        content = summarize(tables)
     finally:
         tables.close()
     files = list_session(store, session)
@@ -168,19 +168,19 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
             "facts": {name: value for name, value in manifest.facts.items() if _is_plain(value)},
             "problem_count": manifest.problem_count,
             "problem": manifest.problems[0][:500] if manifest.problems else "",
-            **told,
+            **content,
         },
         Summary,
     )
 
 
-def renewed(store: Store, session: Session, standing: Summary) -> Summary | None:
-    """The summary with a newer sign of life: KubeRay's collector stores answers anew that have not changed, which makes
-    no other index. None if there is no newer one, or ledgers tell more."""
-    if standing.facts.get("alive_until") or standing.facts.get("ended") == "graceful":
+def renewed(store: Store, session: Session, current: Summary) -> Summary | None:
+    """The summary with a newer sign of life; None if there is none, or if ledgers have better ones. KubeRay's collector
+    stores unchanged snapshots again, which does not change the index."""
+    if current.facts.get("alive_until") or current.facts.get("ended") == "graceful":
         return None
     newest = list_session(store, session).newest
-    return msgspec.structs.replace(standing, newest_file=newest) if newest > standing.newest_file + _LATER else None
+    return msgspec.structs.replace(current, newest_file=newest) if newest > current.newest_file + _RENEW_AFTER else None
 
 
 def _is_plain(value: object) -> bool:

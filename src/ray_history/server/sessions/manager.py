@@ -32,7 +32,8 @@ from ray_history.archive.session_files import SessionFiles, list_session
 from ray_history.history.read.tables import READING_FAILED, Tables, ready_database
 from ray_history.history.read.views import View
 from ray_history.index.cache import Opened
-from ray_history.index.indexer import Indexer, Progress, Stop
+from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.locks import CancelToken
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State, start_ns
 from ray_history.server.sessions.standby import Standby
@@ -160,7 +161,7 @@ class _Opening:
     """A session that is being opened or refreshed."""
 
     future: Future[None]
-    stop: Stop
+    cancel: CancelToken
     progress: Progress = field(default_factory=Progress)
 
 
@@ -224,7 +225,7 @@ class Sessions:
         with self._lock:
             openings = list(self._openings.values())
         for opening in openings:
-            opening.stop.ask()
+            opening.cancel.cancel()
         self._openers.shutdown()
         self._databases.close()
         with self._lock:
@@ -252,7 +253,7 @@ class Sessions:
         with self._lock:
             opening = self._openings.get(session)
             if opening is None:
-                opening = self._openings[session] = _Opening(Future(), Stop())
+                opening = self._openings[session] = _Opening(Future(), CancelToken())
                 self._openers.submit(self._open_or_refresh, session, opening)
             return opening
 
@@ -262,15 +263,16 @@ class Sessions:
 
         doubtful = self._doubtful(session)
         try:
-            if doubtful is not None or not self._is_unchanged(session, report, opening.stop):
-                self._publish(self._opened(session, report, opening.stop, doubtful))
+            if doubtful is not None or not self._is_unchanged(session, report, opening.cancel):
+                self._publish(self._opened(session, report, opening.cancel, doubtful))
         except BaseException as error:  # noqa: BLE001  # waiters must learn of it, whatever it is
             self._finish(session)
             opening.future.set_exception(error)
         else:
             self._finish(session)
             opening.future.set_result(None)
-            self.indexer.share_now(session)  # after the result: requests wait neither for this nor for the summary
+            # After the result: requests wait neither for this nor for the summary.
+            self.indexer.publish_deferred(session)
             self.indexer.summarize(session)
             if opening.progress.stage == "listing":  # it came from the cache and was not verified yet
                 self._verify(session)
@@ -288,20 +290,20 @@ class Sessions:
                 return
             opened.users += 1
         try:
-            if opened.opened.is_sound():
+            if opened.opened.is_intact():
                 opened.trusted_until = time.monotonic()
             else:
                 opened.tables.is_doubtful = True
         finally:
             self.release(opened)
 
-    def _is_unchanged(self, session: Session, report: Callable[[Progress], None], stop: Stop) -> bool:
+    def _is_unchanged(self, session: Session, report: Callable[[Progress], None], cancel: CancelToken) -> bool:
         """Whether the session is open and its index up to date. Its log files and its state are then refreshed."""
         with self._lock:
             current = self._open.get(session)
         if current is None:
             return False
-        with self.indexer.open(session, report, stop, share_later=True) as newest:
+        with self.indexer.open(session, report, cancel, publish_later=True) as newest:
             if newest.manifest != current.opened.manifest:
                 return False
         files = list_session(self.indexer.store, session)
@@ -320,9 +322,9 @@ class Sessions:
             self._openings.pop(session, None)
 
     def _opened(
-        self, session: Session, report: Callable[[Progress], None], stop: Stop, doubtful: OpenSession | None
+        self, session: Session, report: Callable[[Progress], None], cancel: CancelToken, doubtful: OpenSession | None
     ) -> OpenSession:
-        opened, tables, ledgers = self._tables(session, report, stop, thoroughly=doubtful is not None)
+        opened, tables, ledgers = self._tables(session, report, cancel, verify=doubtful is not None)
         try:
             files = list_session(self.indexer.store, session)
         except BaseException:
@@ -338,9 +340,9 @@ class Sessions:
         return fresh
 
     def _tables(
-        self, session: Session, report: Callable[[Progress], None], stop: Stop, *, thoroughly: bool
+        self, session: Session, report: Callable[[Progress], None], cancel: CancelToken, *, verify: bool
     ) -> tuple[Opened, Tables, dict[str, Ledger]]:
-        opened = self.indexer.open(session, report, stop, share_later=True, thoroughly=thoroughly)
+        opened = self.indexer.open(session, report, cancel, publish_later=True, verify=verify)
         try:
             tables = Tables(opened.directory, heavy=self.heavy, database=self._databases.take())
             try:
@@ -350,12 +352,12 @@ class Sessions:
                 raise
         except READING_FAILED:
             opened.close()
-            if thoroughly:
+            if verify:
                 raise
         except BaseException:
             opened.close()
             raise
-        return self._tables(session, report, stop, thoroughly=True)
+        return self._tables(session, report, cancel, verify=True)
 
     def _publish(self, fresh: OpenSession) -> None:
         with self._lock:

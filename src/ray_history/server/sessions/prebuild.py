@@ -21,7 +21,8 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.history.engine import Cancelled
 from ray_history.index.cache import CacheUnusable
-from ray_history.index.indexer import Indexer, Progress, Stop
+from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.locks import CancelToken
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.overview import OverviewCache
 
@@ -58,7 +59,7 @@ class Prebuilder:
         self._most_bytes, self._pause = most_bytes, pause
         self._not_before: dict[Session, float] = {}
         self._closing = threading.Event()
-        self._work = Stop()
+        self._cancel = CancelToken()
         self._thread = threading.Thread(target=self._run, name="prebuild", daemon=True)
 
     def start(self) -> None:
@@ -68,7 +69,7 @@ class Prebuilder:
     def stop(self) -> None:
         """Cancel the current build and wait for the thread."""
         self._closing.set()
-        self._work.ask()
+        self._cancel.cancel()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -122,7 +123,7 @@ class Prebuilder:
         overview = self._overviews.of(session)
         wait = max(_RECHECK, (time.time() - overview.last_sign) / 4) if overview.summary else _RECHECK
         try:
-            self._indexer.open(session, self._check_size, self._work).close()
+            self._indexer.open(session, self._check_size, self._cancel).close()
             self._indexer.summarize(session)
         except TooLarge:
             wait = _RETRY
