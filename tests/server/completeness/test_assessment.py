@@ -13,7 +13,7 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
 @pytest.mark.parametrize(
     ("evidence", "share", "short"),
     [
-        (Evidence(), None, ["no account"]),
+        (Evidence(), None, ["not counted"]),
         (Evidence(collectors=1), 1.0, []),
         (Evidence(**WHOLE), 1.0, []),
         (Evidence(**WHOLE, dropped=100), 0.5, ["Ray dropped 100"]),
@@ -21,7 +21,7 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
         (Evidence(collectors=1, received=100, stored=75, is_live=True), 1.0, []),
         (Evidence(collectors=1, received=100, stored=75, quarantined=25), 1.0, ["25 not understood"]),
         (Evidence(collectors=1, received=10, stored=12), 1.0, []),
-        (Evidence(**WHOLE, has_vanished=True, cut_off=Nodes(2)), 1.0, ["vanished"]),
+        (Evidence(**WHOLE, lost_contact=True, cut_off=Nodes(2)), 1.0, ["lost contact"]),
         (Evidence(**WHOLE, cut_off=Nodes(1)), 1.0, ["1 node cut off"]),
         (Evidence(**WHOLE, cut_off=Nodes(2), is_live=True), 1.0, []),
         (Evidence(**WHOLE, without_files=Nodes(3)), 1.0, ["3 nodes missing"]),
@@ -34,7 +34,7 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
             ),
             None,
             ["1 node cut off", "Ray dropped 10", "9 not stored", "1 not understood", "1 node missing",
-             "5 bytes of logs lost", "2 problems", "no account"],
+             "5 bytes of logs lost", "2 problems", "not counted"],
         ),
     ],
 )  # fmt: skip

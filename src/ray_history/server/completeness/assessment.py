@@ -56,12 +56,12 @@ class Rule:
 
 RULES = (
     Rule(
-        lambda evidence: evidence.has_vanished,
+        lambda evidence: evidence.lost_contact,
         lambda _: "lost contact",
         lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",
     ),
     Rule(
-        lambda evidence: evidence.cut_off.count and not evidence.is_live and not evidence.has_vanished,
+        lambda evidence: evidence.cut_off.count and not evidence.is_live and not evidence.lost_contact,
         lambda evidence: f"{Nodes(evidence.cut_off.count)} cut off",
         lambda evidence: f"{evidence.cut_off} did not end in order: events of the last seconds may be missing.",
     ),

@@ -48,7 +48,7 @@ class Evidence:
     """Events that Ray dropped before it sent them."""
     is_live: bool = False
     """Uploads continue: events that are not stored yet may still be, and no collector was cut off."""
-    has_vanished: bool = False
+    lost_contact: bool = False
     """Heartbeats stopped without a shutdown."""
     cut_off: Nodes = Nodes()
     """Nodes whose collectors did not shut down in order."""
@@ -95,7 +95,7 @@ class Evidence:
         return replace(
             sums,
             is_live=state == "live",
-            has_vanished=state == "lost",
+            lost_contact=state == "lost",
             without_files=Nodes(int(facts.get("nodes_without_files") or 0)),
             log_bytes_lost=int(facts.get("log_bytes_lost") or 0),
             problem_count=summary.problem_count if summary else 0,
