@@ -1,4 +1,4 @@
-"""What all pages have in common: addresses, themes, the policy and error pages."""
+"""What all pages have in common: addresses, themes and the policy."""
 
 from __future__ import annotations
 
@@ -47,44 +47,6 @@ def referred(page: Element) -> list[str]:
         for name in ("href", "src")
         if element.tag in ("link", "script") and name in element.attributes
     ]
-
-
-def test_browsers_get_an_error_page_and_programs_get_json(server: Served, base: str) -> None:
-    page = parsed(server.get(base + NOWHERE, BROWSER).body)
-    assert page.one("p", "errno").text == "404 Not Found"
-    assert page.one("h1").text == "No such session"
-    assert page.one("p", "wrap-anywhere").text.startswith("There is no session team/nightly-x8/latest")
-    for headers in ({}, {"Accept": "application/json"}, {**BROWSER, "Sec-Fetch-Mode": "cors"}):
-        answer = server.get(base + NOWHERE, headers)
-        assert answer.status == 404
-        assert answer.json["result"] is False
-
-
-def test_an_error_page_shows_the_request_id_of_the_log(server: Served, base: str) -> None:
-    answer = server.get(base + NOWHERE, BROWSER)
-    detail = parsed(answer.body).one("div", "code").one("code").text
-    assert detail.startswith(f"404 GET {base}{NOWHERE} ")
-    assert detail.endswith(f"req {answer.headers['x-request-id']}")
-
-
-def test_a_missing_file_of_a_session_is_not_a_missing_session(server: Served, base: str) -> None:
-    page = parsed(server.get(f"{base}/s/team/nightly-x7/latest/no-such-file.html", BROWSER).body)
-    assert page.one("h1").text == "Page not found"
-
-
-def test_an_unknown_cluster_gets_a_suggestion(server: Served, base: str) -> None:
-    page = parsed(server.get(base + NOWHERE, BROWSER).body)
-    guess = page.one("ol").one("a")
-    assert guess.text == "team/nightly-x7"
-    assert guess.attributes["href"].startswith(f"{base}/s/team/nightly-x7/session_")
-
-
-def test_names_in_the_address_are_escaped(server: Served, base: str) -> None:
-    name = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%27"
-    answer = server.get(f"{base}/s/{name}/x/latest/", BROWSER)
-    page = parsed(answer.body)
-    assert "<script>alert(1)</script>" in page.one("p", "wrap-anywhere").text
-    assert len(page.all("script")) == 1
 
 
 def test_static_files_are_addressed_by_their_content(server: Served, base: str) -> None:
