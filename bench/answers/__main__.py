@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.answers import archive, live
 from bench.answers.archive import Target
 from bench.answers.differences import Difference, difference, shortened
-from bench.answers.questions import PAGE, Question, of_live, of_session, of_site
+from bench.answers.requests import PAGE, Request, of_live, of_session, of_site
 from bench.answers.servers import Answer, Server, both, source_tree
 
 AT_ONCE = 3
@@ -43,13 +43,13 @@ RULES = [
 
 @dataclass(frozen=True)
 class Way:
-    """One way to start the server, and with which headers it is asked for which sessions."""
+    """One way to start the server, the sessions that are requested from it, and the headers of the requests."""
 
     name: str
     options: Sequence[str]
     targets: Sequence[Target]
     headers: Sequence[dict[str, str]] = ({},)
-    """The first are of somebody who may see all sessions."""
+    """The first ones give access to all sessions."""
     base_path: str = ""
     live: Sequence[Target] = ()
     """Live clusters to compare; with any, the server runs with stand-ins for Kubernetes and a head."""
@@ -78,30 +78,30 @@ class Comparison:
         self._only = only
         self._every = every
         self._pool = ThreadPoolExecutor(2 * AT_ONCE)
-        self.asked: Counter[int] = Counter()
-        self.found: dict[Question, Difference] = {}
+        self.statuses: Counter[int] = Counter()
+        self.found: dict[Request, Difference] = {}
 
-    def compare(self, asked: Iterable[Question]) -> None:
+    def compare(self, requests: Iterable[Request]) -> None:
         """Send all requests; those answered differently are sent again before they count."""
-        suspects = [question for question in dict.fromkeys(asked) if self._only in str(question)][:: self._every]
+        suspects = [request for request in dict.fromkeys(requests) if self._only in str(request)][:: self._every]
         print(f"  {len(suspects):,} requests", flush=True)
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE)
             with ThreadPoolExecutor(AT_ONCE if not attempt else 1) as threads:
                 results = dict(zip(suspects, threads.map(self._difference, suspects), strict=True))
-            suspects = [question for question, found in results.items() if found]
+            suspects = [request for request, found in results.items() if found]
             if not suspects:
                 return
-        self.found |= {question: found for question, found in results.items() if found}
+        self.found |= {request: found for request, found in results.items() if found}
 
-    def _difference(self, question: Question) -> Difference | None:
-        before, after = self._pool.map(lambda server: self._answer(server, question), self._servers)
-        self.asked[before.status] += 1
-        return difference(question.path.partition("?")[0], before, after)
+    def _difference(self, request: Request) -> Difference | None:
+        before, after = self._pool.map(lambda server: self._answer(server, request), self._servers)
+        self.statuses[before.status] += 1
+        return difference(request.path.partition("?")[0], before, after)
 
-    def _answer(self, server: Server, question: Question) -> Answer:
-        return server.request(question.method, question.path, question.headers)
+    def _answer(self, server: Server, request: Request) -> Answer:
+        return server.request(request.method, request.path, request.headers)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         folder = Path(temporary)
         trees = [source_tree(tree, folder / name) for tree, name in ((options.before, "a"), (options.after, "b"))]
         targets = archive.write(folder / "archive")
-        found: dict[Question, Difference] = {}
+        found: dict[Request, Difference] = {}
         for way in ways(targets, folder):
             if options.way in way.name:
                 found |= _compare_way(way, trees, targets, folder, options)
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _compare_way(
     way: Way, trees: Sequence[Path], targets: Sequence[Target], folder: Path, options: argparse.Namespace
-) -> dict[Question, Difference]:
+) -> dict[Request, Difference]:
     begin = time.monotonic()
     with ExitStack() as stack:
         more = stack.enter_context(live.running_clusters(folder)) if way.live else ()
@@ -135,12 +135,12 @@ def _compare_way(
         servers = [replace(server, base_path=way.base_path) for server in started]
         privileged = [replace(server, headers=way.headers[0]) for server in servers]
         _open_all(privileged, targets)
-        asked = [*of_site(), *(question for target in way.targets for question in of_session(privileged[0], target))]
-        asked += (question for target in way.live for question in of_live(privileged[0], targets[0], target))
+        requests = [*of_site(), *(r for target in way.targets for r in of_session(privileged[0], target))]
+        requests += (r for target in way.live for r in of_live(privileged[0], targets[0], target))
         comparison = Comparison(servers, options.only, options.every)
         for headers in way.headers:
-            comparison.compare([replace(question, headers=headers | question.headers) for question in asked])
-    statuses = ", ".join(f"{count:,} answers of {status}" for status, count in sorted(comparison.asked.items()))
+            comparison.compare([replace(request, headers=headers | request.headers) for request in requests])
+    statuses = ", ".join(f"{count:,} answers of {status}" for status, count in sorted(comparison.statuses.items()))
     print(f"{way.name}: {statuses}; {time.monotonic() - begin:.0f} s", flush=True)
     return comparison.found
 
@@ -158,16 +158,16 @@ def _open_all(servers: Sequence[Server], targets: Sequence[Target]) -> None:
             return
 
 
-def _print(found: dict[Question, Difference], most: int) -> None:
+def _print(found: dict[Request, Difference], most: int) -> None:
     """Equal diffs once, those of data first."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Question]] = defaultdict(list)
-    for question, different in found.items():
-        groups[different.kind, different.changes].append(question)
-    for (kind, _), asked in sorted(groups.items(), key=lambda item: (KINDS.index(item[0][0]), -len(item[1]))):
-        print(f"\n== {kind}: {asked[0]}" + (f" and {len(asked) - 1} more" if len(asked) > 1 else ""))
-        for question in asked[1:4]:
-            print(f"   {question}")
-        print("\n".join(shortened(found[asked[0]].lines, most)))
+    groups: dict[tuple[str, tuple[str, ...]], list[Request]] = defaultdict(list)
+    for request, different in found.items():
+        groups[different.kind, different.changes].append(request)
+    for (kind, _), requests in sorted(groups.items(), key=lambda item: (KINDS.index(item[0][0]), -len(item[1]))):
+        print(f"\n== {kind}: {requests[0]}" + (f" and {len(requests) - 1} more" if len(requests) > 1 else ""))
+        for request in requests[1:4]:
+            print(f"   {request}")
+        print("\n".join(shortened(found[requests[0]].lines, most)))
     counts = Counter(different.kind for different in found.values())
     total = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     print(f"\n{len(found)} requests are answered differently" + (f": {total}" if total else ""))

@@ -33,7 +33,7 @@ WRITTEN = ("README.txt", "completeness.json")
 
 @dataclass(frozen=True)
 class Difference:
-    """How two answers to one question differ."""
+    """How two answers to one request differ."""
 
     kind: str
     """`status`, `headers`, `data` (JSON values), `facts` (links and numbers of a page), `binary`, or `text` (words)."""

@@ -1,4 +1,4 @@
-"""What both servers are asked: every route of every session, with good and bad values of each parameter."""
+"""The requests: every route of every session, with good and bad values of each parameter."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ HOME = (
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """One request."""
 
     path: str
@@ -136,61 +136,61 @@ class Question:
         return " ".join([self.method, self.path, *(f"[{name}: {value}]" for name, value in self.headers.items())])
 
 
-def of_site() -> Iterator[Question]:
+def of_site() -> Iterator[Request]:
     """The pages and routes that belong to no session."""
     for path in SITE:
-        yield Question(path)
-        yield Question(path, headers=PAGE)
-        yield Question(path, "HEAD")
-        yield Question(path, "POST")
+        yield Request(path)
+        yield Request(path, headers=PAGE)
+        yield Request(path, "HEAD")
+        yield Request(path, "POST")
     for query in HOME:
-        yield Question(f"/?{query}", headers=PAGE)
-    yield Question(f"/?{HOME[0]}", headers={**PAGE, "X-Requested-With": "fetch"})
+        yield Request(f"/?{query}", headers=PAGE)
+    yield Request(f"/?{HOME[0]}", headers={**PAGE, "X-Requested-With": "fetch"})
     entered = "cluster_name=ended; cluster_namespace=states; session_name=latest"
     for cookie in (entered, entered.replace("latest", "live"), "cluster_name=ended", entered.replace("ended", "none")):
         for path in ("/api/v0/tasks?limit=2", "/", "/nodes?view=summary", "/api/version", "/nothing.js"):
-            yield Question(path, headers={"Cookie": cookie})
-            yield Question(path, headers={"Cookie": cookie, **PAGE})
+            yield Request(path, headers={"Cookie": cookie})
+            yield Request(path, headers={"Cookie": cookie, **PAGE})
 
 
-def of_session(server: Server, target: Target) -> Iterator[Question]:
+def of_session(server: Server, target: Target) -> Iterator[Request]:
     """All routes of a session, as its own `openapi.json` lists them."""
     values = _values(server, target)
     paths = json.loads(server.request("GET", f"{target.path}/openapi.json").body)["paths"]
     for pattern, operations in paths.items():
         parameters = [parameter["name"] for parameter in operations["get"]["parameters"] if parameter["in"] == "query"]
         for path in _filled(target.path + pattern, values, most=3 if target.thorough else 1):
-            yield Question(path)
-            yield Question(path, headers=PAGE)
+            yield Request(path)
+            yield Request(path, headers=PAGE)
             for moment in values["at"]:
-                yield Question(f"{path}?{urlencode({'at': moment})}")
+                yield Request(f"{path}?{urlencode({'at': moment})}")
             if not target.thorough:
-                yield from (Question(f"{path}?{name}=1") for name in parameters if name in ("detail", "raw", "view"))
+                yield from (Request(f"{path}?{name}=1") for name in parameters if name in ("detail", "raw", "view"))
                 continue
-            yield Question(path, "HEAD")
-            yield Question(path, "POST")
-            yield Question(path + "/" if not path.endswith("/") else path[:-1])
-            yield Question(path, headers={"Accept-Encoding": "gzip"})
-            yield Question(path, headers={"Accept": "application/json"})
+            yield Request(path, "HEAD")
+            yield Request(path, "POST")
+            yield Request(path + "/" if not path.endswith("/") else path[:-1])
+            yield Request(path, headers={"Accept-Encoding": "gzip"})
+            yield Request(path, headers={"Accept": "application/json"})
             for query in _queries(parameters, values):
-                yield Question(f"{path}?{query}")
+                yield Request(f"{path}?{query}")
     yield from _of_logs(target, values)
     for name in ("index.html", "favicon.ico", "static/nothing.js", "api/v0/nothing", "api/nothing", "_nothing"):
-        yield Question(f"{target.path}/{name}")
-        yield Question(f"{target.path}/{name}", headers=PAGE)
+        yield Request(f"{target.path}/{name}")
+        yield Request(f"{target.path}/{name}", headers=PAGE)
 
 
-def of_live(server: Server, documented: Target, target: Target) -> Iterator[Question]:
-    """The documented routes of an archived session, asked of a live cluster."""
+def of_live(server: Server, documented: Target, target: Target) -> Iterator[Request]:
+    """The routes of an archived session, requested from a live cluster."""
     paths = json.loads(server.request("GET", f"{documented.path}/openapi.json").body)["paths"]
     for pattern in [*paths, "/nothing.js", "/api/v0/nothing", "/api/authenticate"]:
         for path in _filled(target.path + pattern, {"media_type": ["file"]}, most=1):
-            yield Question(path)
-            yield Question(path, headers=PAGE)
-            yield Question(path, "HEAD")
-            yield Question(path, "POST")
-            yield Question(f"{path}?at=1794776200000")
-            yield Question(f"{path}?limit=2&detail=1")
+            yield Request(path)
+            yield Request(path, headers=PAGE)
+            yield Request(path, "HEAD")
+            yield Request(path, "POST")
+            yield Request(f"{path}?at=1794776200000")
+            yield Request(f"{path}?limit=2&detail=1")
 
 
 def _queries(parameters: list[str], values: Mapping[str, list[str]]) -> Iterator[str]:
@@ -217,25 +217,25 @@ def _queries(parameters: list[str], values: Mapping[str, list[str]]) -> Iterator
         yield from (f"{urlencode({'at': moment})}&detail=1&limit=50" for moment in values["at"])
 
 
-def _of_logs(target: Target, values: Mapping[str, list[str]]) -> Iterator[Question]:
+def _of_logs(target: Target, values: Mapping[str, list[str]]) -> Iterator[Request]:
     """Log files by node and name, and by what wrote them."""
     logs = f"{target.path}/api/v0/logs"
     for place in values["file"][: 60 if target.thorough else 8]:
         node, name = place.split(" ", 1)
         file = urlencode({"node_id": node, "filename": name})
-        yield Question(f"{logs}/file?{file}&lines=-1")
-        yield Question(f"{target.path}/logs/{quote(name)}?node_id={node}")
+        yield Request(f"{logs}/file?{file}&lines=-1")
+        yield Request(f"{target.path}/logs/{quote(name)}?node_id={node}")
         if target.thorough:
-            yield Question(f"{logs}/stream?{file}&lines=3")
-            yield Question(f"{logs}/file?{file}&lines=10&filter_ansi_code=1")
-            yield Question(f"{logs}/file?{file}&download_filename=x.txt", "HEAD")
+            yield Request(f"{logs}/stream?{file}&lines=3")
+            yield Request(f"{logs}/file?{file}&lines=10&filter_ansi_code=1")
+            yield Request(f"{logs}/file?{file}&download_filename=x.txt", "HEAD")
     for node in [*values["node_id"], "nothing"]:
         for glob in ("*", "*worker*out", "nothing"):
-            yield Question(f"{logs}?{urlencode({'node_id': node, 'glob': glob})}")
-        yield Question(f"{logs}/file?{urlencode({'node_id': node, 'filename': '../../etc/passwd'})}")
+            yield Request(f"{logs}?{urlencode({'node_id': node, 'glob': glob})}")
+        yield Request(f"{logs}/file?{urlencode({'node_id': node, 'filename': '../../etc/passwd'})}")
     for name, suffix in product(("task_id", "actor_id", "submission_id", "pid"), ("out", "err")):
         for value in [*values.get(name, ()), NOWHERE]:
-            yield Question(f"{logs}/file?{urlencode({name: value, 'suffix': suffix, 'lines': 20})}")
+            yield Request(f"{logs}/file?{urlencode({name: value, 'suffix': suffix, 'lines': 20})}")
 
 
 def _filled(pattern: str, values: Mapping[str, list[str]], most: int) -> Iterator[str]:
