@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -146,13 +147,12 @@ def _leave_only_polled(folder: Path, cluster: Cluster) -> None:
     session = _session_folder(folder, cluster)
     for file in session.rglob("*.jsonl.gz"):
         file.unlink()
-    (summary,) = session.rglob("*nodes?view=summary*")
-    answer = json.loads(summary.read_bytes())
-    for row, reason in zip(
-        answer["data"]["summary"], ("Expected termination: received SIGTERM", "health check failed"), strict=True
-    ):
-        row["raylet"] |= {"state": "DEAD", "stateMessage": reason}
-    summary.write_text(json.dumps(answer))
+    answer = copy.deepcopy(captured().truth["v0_nodes"])
+    endings = ("Expected termination: received SIGTERM", "health check failed due to missing too many heartbeats")
+    for number, (row, message) in enumerate(zip(answer["data"]["result"]["result"], endings, strict=True)):
+        row |= {"state": "DEAD", "state_message": message, "end_time_ms": row["start_time_ms"] + 60_000 + number}
+    polled = session / "fetched_endpoints" / "restful__api__v0__nodes?detail=1&limit=10000"
+    polled.write_text(json.dumps(answer))
 
 
 def _generated(folder: Path, name: str, tasks: int, *, thorough: bool = False) -> Target:
