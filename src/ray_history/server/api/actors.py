@@ -19,7 +19,7 @@ from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import requested_resources
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
 
 _NIL = "f" * 56
@@ -73,14 +73,14 @@ def list_actors(request: SessionRequest) -> Response:
         actors = {actor_id: actors.get(actor_id) for actor_id in ids}
     else:
         actors = actor_infos(request, users)
-    return enveloped({"actors": shown(request, actors)}, "All actors fetched.")
+    return enveloped({"actors": request.redacted(actors)}, "All actors fetched.")
 
 
 def get_actor(request: SessionRequest) -> Response:
     """One actor; as in Ray, null if there is none."""
     actor_id = request.path_param("actor_id")
     actor = actors_of(request, "actor_id", [actor_id]).get(actor_id)
-    return enveloped({"detail": shown(request, camel_case_keys(actor))}, "Actor details fetched.")
+    return enveloped({"detail": request.redacted(camel_case_keys(actor))}, "Actor details fetched.")
 
 
 def actors_of(

@@ -20,7 +20,7 @@ from ray_history.server.api.polled import polled_answer
 from ray_history.server.api.resources import Amounts, held_resources, requested_resources, resource_lines
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, Parameter, SessionRoute
 
 _UNKNOWN = " (unavailable in history server)"
@@ -42,7 +42,7 @@ def cluster_status(request: SessionRequest) -> Response:
         )
     if request.view.end is not None:
         data = _closed(data)
-    return enveloped(shown(request, data), "Got formatted cluster status." if as_text else "Got cluster status.")
+    return enveloped(request.redacted(data), "Got formatted cluster status." if as_text else "Got cluster status.")
 
 
 # Made from the tables -------------------------------------------------------------------------------------------------

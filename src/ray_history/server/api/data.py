@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ray_history.server.api.polled import add_newest, exported, is_later, newest_first, polled_answer
 from ray_history.server.http.responses import plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
 _FINAL_STATES = ("FINISHED", "FAILED")
@@ -42,7 +42,7 @@ def datasets(request: SessionRequest) -> Response:
     for dataset in found.values():
         if end is not None and dataset.get("state") not in _FINAL_STATES:
             dataset |= {"state": "FAILED", "end_time": end / 1e9}
-    return plain_json(shown(request, {"datasets": newest_first(found.values(), "start_time")}))
+    return plain_json(request.redacted({"datasets": newest_first(found.values(), "start_time")}))
 
 
 def _exported_dataset(metadata: dict[str, Any]) -> dict[str, Any]:

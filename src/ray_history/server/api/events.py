@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ray_history.server.api.polled import camel_case_keys, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import JOB_ID, VIEW, SessionRoute
 
 
@@ -20,9 +20,9 @@ def events(request: SessionRequest) -> Response:
     by_job = _events_by_job(request)
     if "job_id" in request.query:
         job_id = request.query["job_id"]
-        data = {"jobId": job_id, "events": shown(request, by_job.get(job_id, []))}
+        data = {"jobId": job_id, "events": request.redacted(by_job.get(job_id, []))}
         return enveloped(data, "Job events fetched.")
-    return enveloped({"events": shown(request, by_job)}, "All events fetched.")
+    return enveloped({"events": request.redacted(by_job)}, "All events fetched.")
 
 
 def _events_by_job(request: SessionRequest) -> dict[str, list[dict[str, Any]]]:
@@ -91,7 +91,7 @@ def platform_events(request: SessionRequest) -> Response:
                 "platformEvent": platform_event,
             }
         )
-    return enveloped({"events": shown(request, camel_case_keys(found))}, "Retrieved platform events")
+    return enveloped({"events": request.redacted(camel_case_keys(found))}, "Retrieved platform events")
 
 
 routes = [

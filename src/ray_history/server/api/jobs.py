@@ -10,14 +10,14 @@ from starlette.responses import Response
 from ray_history.history.read.json_rows import row
 from ray_history.server.api.filters import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.http.responses import ApiError, plain_json
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import VIEW, SessionRoute, array_of, component, json_of
 
 
 def list_jobs(request: SessionRequest) -> Response:
     """All jobs, newest first."""
     users = without_internal(request, "jobs", request.tables.source("jobs", request.view))
-    return plain_json(shown(request, job_rows(request, users)))
+    return plain_json(request.redacted(job_rows(request, users)))
 
 
 def get_job(request: SessionRequest) -> Response:
@@ -27,7 +27,7 @@ def get_job(request: SessionRequest) -> Response:
     jobs = job_rows(request, matching, [either_id, either_id])
     if not jobs:
         raise ApiError(404, f"Job {either_id[:200]} does not exist")
-    return plain_json(shown(request, jobs[0]))
+    return plain_json(request.redacted(jobs[0]))
 
 
 def job_rows(request: SessionRequest, jobs: str, values: list[object] | None = None) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from ray_history.server.api.polled import polled_answer, polled_data
 from ray_history.server.completeness import warnings
 from ray_history.server.http.responses import ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.loose_json import object_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import (
     OBJECT,
     REFUSED,
@@ -41,7 +41,7 @@ def cluster_metadata(request: SessionRequest) -> Response:
         "pythonVersion": facts.get("python_version"),
         "rayInitCluster": False,
     }
-    return enveloped(shown(request, polled_data(request, "/api/v0/cluster_metadata") or metadata))
+    return enveloped(request.redacted(polled_data(request, "/api/v0/cluster_metadata") or metadata))
 
 
 def version(request: SessionRequest) -> Response:
@@ -57,7 +57,7 @@ def version(request: SessionRequest) -> Response:
     }
     if not _COMPARABLE.fullmatch(str(answer["ray_version"])):
         answer["ray_version"] = _UNKNOWN_VERSION
-    return plain_json(shown(request, answer))
+    return plain_json(request.redacted(answer))
 
 
 def timezone(request: SessionRequest) -> Response:
@@ -65,20 +65,20 @@ def timezone(request: SessionRequest) -> Response:
     answer = polled_answer(request, "/timezone")
     if not isinstance(answer, dict):
         answer = {"offset": "+00:00", "value": "Europe/London"}
-    return plain_json(shown(request, answer))
+    return plain_json(request.redacted(answer))
 
 
 def usage_stats_enabled(request: SessionRequest) -> Response:
     """Whether the cluster sent usage statistics."""
     default = {"usageStatsEnabled": False, "usageStatsPromptEnabled": True}
     data = polled_data(request, "/usage_stats_enabled") or default
-    return enveloped(shown(request, data), "Fetched usage stats enabled")
+    return enveloped(request.redacted(data), "Fetched usage stats enabled")
 
 
 def cluster_id(request: SessionRequest) -> Response:
     """The cluster's ID, as polled or from the logs of its processes."""
     data = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.get("cluster_id")}
-    return enveloped(shown(request, data), "Fetched cluster id")
+    return enveloped(request.redacted(data), "Fetched cluster id")
 
 
 def profiling_enabled(_: SessionRequest) -> Response:
@@ -157,7 +157,7 @@ def anything_polled(request: SessionRequest) -> Response:
     if answer is None:
         # On a 404, a Ray that shows this server through --proxy-server-url would answer from its own cluster.
         raise ApiError(501, f"{path[:200]} was not polled while the session ran, so that no answer is stored")
-    return plain_json(shown(request, answer))
+    return plain_json(request.redacted(answer))
 
 
 def profile(_: SessionRequest) -> Response:

@@ -18,7 +18,7 @@ from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import held_resources, resource_lines
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
 
 RAYLET_DEFAULTS: dict[str, Any] = {
@@ -104,7 +104,7 @@ def get_node(request: SessionRequest) -> Response:
         detail["raylet"].pop("coreWorkersStats", None)
     detail.setdefault("workers", [])
     detail["actors"] = camel_case_keys(actors_of(request, "node_id", [node_id]))
-    return enveloped({"detail": shown(request, detail)}, "Node details fetched.")
+    return enveloped({"detail": request.redacted(detail)}, "Node details fetched.")
 
 
 def _summary(request: SessionRequest) -> Response:
@@ -126,7 +126,7 @@ def _summary(request: SessionRequest) -> Response:
         text = resource_texts.get(row.node_id) or "\n".join(resource_lines(total, held.get(row.node_id, {})))
         if text:
             resources[row.node_id] = text
-    return enveloped({"summary": shown(request, nodes), "nodeLogicalResources": resources}, "Node summary fetched.")
+    return enveloped({"summary": request.redacted(nodes), "nodeLogicalResources": resources}, "Node summary fetched.")
 
 
 def _nodes_with_logs(request: SessionRequest) -> Response:
@@ -141,7 +141,7 @@ def _nodes_with_logs(request: SessionRequest) -> Response:
                 node["ip"] = f"{node['ip']}, {node['raylet']['state']}"
                 node["raylet"]["state"] = "ALIVE"
             nodes.append({name: node[name] for name in _LOG_PAGE_FIELDS if name in node})
-    return enveloped({"summary": shown(request, nodes)}, "Nodes with logs fetched.")
+    return enveloped({"summary": request.redacted(nodes)}, "Nodes with logs fetched.")
 
 
 def _host_names(request: SessionRequest) -> Response:

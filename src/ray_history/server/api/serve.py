@@ -16,7 +16,7 @@ from ray_history.server.api.polled import is_later, polled_answer
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.http.responses import ApiError, note_value, plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import OBJECT, TEXT, VIEW, Parameter, SessionRoute, json_of
 
 _NO_SERVE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
@@ -42,7 +42,7 @@ def serve_applications(request: SessionRequest) -> Response:
             for name, application in applications.items()
             if isinstance(application, dict) and application.get("source") == api_type.lower()
         }
-    response = plain_json(shown(request, details))
+    response = plain_json(request.redacted(details))
     if note := unknown(request).get("serve"):  # Ray's answer has no field for it
         response.headers["X-Ray-History-Note"] = note_value(note)
     return response

@@ -28,7 +28,7 @@ from ray_history.server.api.lineage import Attempt, Node, build_tree, count_atte
 from ray_history.server.completeness import warnings
 from ray_history.server.http.query_params import Filter, filters, integer, one_of
 from ray_history.server.http.responses import ApiError, streamed_json
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TIMEOUT, VIEW, Parameter, SessionRoute, component, json_of, one_of_texts
 
 TREE_MAX = 1_200_000
@@ -151,7 +151,7 @@ def _groups(
 def _by_name(request: SessionRequest, groups: str, values: list[object]) -> tuple[Iterator[str], Totals]:
     rows = request.tables.fetch(_named_counts(groups, _NAME), values)
     # Names that differ only in a secret are counted together.
-    names = {name: clean for *_, name in rows if (clean := shown(request, name)) != name}
+    names = {name: clean for *_, name in rows if (clean := request.redacted(name)) != name}
     if names:
         pairs = ", ".join(f"{text(name)}: {text(clean)}" for name, clean in names.items())
         rows = request.tables.fetch(_named_counts(groups, f"coalesce(map {{{pairs}}}[{_NAME}], {_NAME})"), values)
@@ -217,7 +217,7 @@ def _tree(request: SessionRequest, tasks: str, values: list[object], count: int)
         request.tables.stream(f"{attempts} where task_id in {retried} order by task_id, attempt_number", values * 2),
     )
     parents = {parent for (parent,) in request.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
-    return build_tree(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, lambda name: shown(request, name))
+    return build_tree(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, request.redacted)
 
 
 # Answers --------------------------------------------------------------------------------------------------------------

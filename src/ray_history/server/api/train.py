@@ -19,7 +19,7 @@ from ray_history.server.api.jobs import job_rows
 from ray_history.server.api.polled import add_newest, exported, is_later, newest_first, polled_answer
 from ray_history.server.http.responses import plain_json
 from ray_history.server.loose_json import object_of, objects_of
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
 
 T = TypeVar("T")
@@ -47,13 +47,13 @@ def train_runs(request: SessionRequest) -> Response:
         for run in found.values():
             _update_workers(run, actor_states)
             _close(run, actor_states, request.view.end)
-    return plain_json(shown(request, {"train_runs": newest_first(found.values(), "start_time_ns")}))
+    return plain_json(request.redacted({"train_runs": newest_first(found.values(), "start_time_ns")}))
 
 
 def train_v1_runs(request: SessionRequest) -> Response:
     """The runs of Train V1, which writes no export files."""
     answer = polled_answer(request, "/api/train/v2/runs")
-    return plain_json(shown(request, answer if isinstance(answer, dict) else {"train_runs": []}))
+    return plain_json(request.redacted(answer if isinstance(answer, dict) else {"train_runs": []}))
 
 
 def _update_workers(run: Run, actor_states: dict[str, str]) -> None:

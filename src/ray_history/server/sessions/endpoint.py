@@ -48,6 +48,10 @@ class SessionRequest:
     def query(self) -> QueryParams:
         return self.http.query_params
 
+    def redacted(self, value: Any) -> Any:
+        """The value without secrets, unless the server shows them."""
+        return redacted(value) if self.redact else value
+
     def path_param(self, name: str) -> str:
         return str(self.http.path_params[name])
 
@@ -179,8 +183,3 @@ def archive_refusal(error: ArchiveError) -> ApiError:
         case Unreachable():
             return ArchiveFailure(503, f"the archive cannot be reached: {error}")
     return ApiError(500, str(error))
-
-
-def shown(request: SessionRequest, value: Any) -> Any:
-    """The value without secrets, unless the server shows them."""
-    return redacted(value) if request.redact else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ray_history.history.read.views import View
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.ui.session.tracebacks import parse_traceback
 
 MOST_ACTORS = 50
@@ -84,9 +84,9 @@ def _presentable(request: SessionRequest, actor: DeadActor) -> DeadActor:
     is_traceback = "Traceback" in actor.reason or "(pid=" in actor.reason
     return replace(
         actor,
-        class_name=shown(request, actor.class_name),
-        name=shown(request, actor.name),
-        reason=shown(request, trace.decisive_line if is_traceback else " ".join(trace.lines)),
+        class_name=request.redacted(actor.class_name),
+        name=request.redacted(actor.name),
+        reason=request.redacted(trace.decisive_line if is_traceback else " ".join(trace.lines)),
     )
 
 
@@ -103,4 +103,4 @@ def departed_nodes(request: SessionRequest) -> list[DepartedNode]:
         """
     )
     nodes = [DepartedNode(*row) for row in rows]
-    return [replace(node, reason=shown(request, node.reason)) for node in nodes]
+    return [replace(node, reason=request.redacted(node.reason)) for node in nodes]

@@ -31,7 +31,7 @@ from ray_history.server.completeness.status import completeness_facts
 from ray_history.server.http.responses import ApiError
 from ray_history.server.redaction import log_lines
 from ray_history.server.redaction.tables import without_secrets
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import SessionRoute
 
 logger = logging.getLogger(__name__)
@@ -132,14 +132,14 @@ def _members(request: SessionRequest) -> Iterator[tuple[str, _Chunks, bool]]:
     yield "README.txt", _once(_readme(request).encode()), False
     yield (
         "completeness.json",
-        _once(msgspec.json.format(msgspec.json.encode(shown(request, completeness_facts(request))))),
+        _once(msgspec.json.format(msgspec.json.encode(request.redacted(completeness_facts(request))))),
         False,
     )
     for table in TABLES if request.redact else (*TABLES, *_RAW_TABLES):
         yield f"tables/{table}.parquet", _parquet(request, table), True
     yield (
         "tables/facts.json",
-        _once(msgspec.json.format(msgspec.json.encode(shown(request, request.open.facts)))),
+        _once(msgspec.json.format(msgspec.json.encode(request.redacted(request.open.facts)))),
         False,
     )
     logs = request.open.logs

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ray_history.history.read.views import View
 from ray_history.history.sql import text
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.ui.session.tracebacks import MARK, NOT_COMPUTED, RAISED, Traceback, parse_traceback
 
 MOST_GROUPS = 200
@@ -207,9 +207,9 @@ def _add(groups: dict[_Key, Group], group: Group) -> None:
 def _with_traceback(request: SessionRequest, group: Group) -> Group:
     # Names are redacted after grouping: without their secrets different ones may be equal.
     example = group.example
-    trace = parse_traceback(shown(request, example.error))
-    example = replace(example, name=shown(request, example.name), error="", trace=trace)
-    return replace(group, function=shown(request, group.function), example=example)
+    trace = parse_traceback(request.redacted(example.error))
+    example = replace(example, name=request.redacted(example.name), error="", trace=trace)
+    return replace(group, function=request.redacted(group.function), example=example)
 
 
 class Counts(NamedTuple):

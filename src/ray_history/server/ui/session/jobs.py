@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ray_history.history.read.views import View
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.session.tracebacks import parse_traceback
 
@@ -80,11 +80,11 @@ def _job(request: SessionRequest, row: _JobRow, tasks: list[int]) -> Job:
     if status == "UNKNOWN":
         reason = f"was {row.status.lower()} when the cluster ended"
     elif status in ("FAILED", "STOPPED"):
-        reason = _first_line(shown(request, row.message or ""))
+        reason = _first_line(request.redacted(row.message or ""))
     return Job(
         row.job_id,
         row.submission_id,
-        shown(request, row.entrypoint),
+        request.redacted(row.entrypoint),
         status,
         reason,
         row.start_ms,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ray_history.history.read.views import View
 from ray_history.server.formatting import clock, utc_datetime
-from ray_history.server.sessions.endpoint import SessionRequest, shown
+from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.ui.charts import DAY, MINUTE, STEPS, Tick, round_step, ticks
 
@@ -208,7 +208,7 @@ def _node_lane(request: SessionRequest, node: _Node, start: int, end: int) -> La
         f"{node.name} ({node.node_id[:8]})",
         "head" if node.is_head else "",
         lifetime,
-        shown(request, node.message),
+        request.redacted(node.message),
     )
     title = ", ".join(filter(None, parts))
     whole = start, end
