@@ -50,7 +50,7 @@ def of(world: World) -> str:
     return resource_path("ray.io/v1", "rayclusters", world.namespace)
 
 
-def test_things_are_listed_in_pages_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_listed_in_pages_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_PAGE", 2)
     for number in range(5):
         world.create(ray_cluster(world.namespace, f"c{number}"))
@@ -59,7 +59,7 @@ def test_things_are_listed_in_pages_of_one_moment(world: World, monkeypatch: pyt
     assert int(listing.resource_version) > 0
 
 
-def test_a_list_whose_moment_passed_between_two_pages_is_fetched_at_once(
+def test_a_list_that_expires_between_pages_is_fetched_at_once(
     stand_in: KubeStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_PAGE", 2)
@@ -71,7 +71,7 @@ def test_a_list_whose_moment_passed_between_two_pages_is_fetched_at_once(
     assert [path.count("continue") for _, path, _ in stand_in.requests] == [0, 1, 0]
 
 
-def test_one_thing_is_read_and_a_missing_one_is_not_found(world: World) -> None:
+def test_one_object_is_read_and_a_missing_one_is_not_found(world: World) -> None:
     world.create(ray_cluster(world.namespace, "demo"))
     path = resource_path("ray.io/v1", "rayclusters", world.namespace, "demo")
     assert world.ask(lambda kubernetes: kubernetes.get(path))["spec"]["rayVersion"] == "2.60.0"
@@ -79,7 +79,7 @@ def test_one_thing_is_read_and_a_missing_one_is_not_found(world: World) -> None:
         world.ask(lambda kubernetes: kubernetes.get(path.replace("demo", "nobody")))
 
 
-def test_a_watch_tells_what_changes_after_the_list(world: World) -> None:
+def test_a_watch_reports_changes_after_the_list(world: World) -> None:
     world.create(ray_cluster(world.namespace, "before"))
 
     async def follow(kubernetes: Kubernetes) -> list[Change]:
@@ -114,7 +114,7 @@ def test_a_watch_from_too_long_ago_is_gone(world: World) -> None:
         world.ask(lambda kubernetes: within(60, follow(kubernetes)))
 
 
-def test_a_watch_goes_on_after_a_bookmark(stand_in: KubeStandIn, tmp_path: Path) -> None:
+def test_a_watch_continues_after_a_bookmark(stand_in: KubeStandIn, tmp_path: Path) -> None:
     async def follow(kubernetes: Kubernetes) -> list[tuple[str, str]]:
         listing = await kubernetes.list(ALL)
         await asyncio.to_thread(stand_in.put, "Secret", {"metadata": {"namespace": "team", "name": "other"}})
@@ -152,7 +152,7 @@ def test_a_token_is_reviewed(world: World) -> None:
     assert unknown.user is None
 
 
-def test_what_somebody_may_is_reviewed(world: World) -> None:
+def test_access_is_reviewed(world: World) -> None:
     wanted = Attributes("get", "rayclusters", world.namespace, "demo", "ray.io")
     ask = lambda user: world.ask(lambda kubernetes: kubernetes.create_subject_access_review(user, wanted))  # noqa: E731
     assert ask(User("nobody-at-all")) is False
@@ -164,7 +164,7 @@ def test_what_somebody_may_is_reviewed(world: World) -> None:
         assert ask(User("root", groups=("system:masters",))) is True
 
 
-def test_who_is_unknown_and_who_may_not_is_told_apart(stand_in: KubeStandIn, tmp_path: Path) -> None:
+def test_wrong_credentials_and_missing_permission_are_different_errors(stand_in: KubeStandIn, tmp_path: Path) -> None:
     stand_in.people["weak"] = Person("system:serviceaccount:team:history")
     with pytest.raises(Denied, match="cannot list resource") as denied:
         _world(stand_in, tmp_path, "weak").ask(lambda kubernetes: kubernetes.list(ALL))
@@ -174,7 +174,7 @@ def test_who_is_unknown_and_who_may_not_is_told_apart(stand_in: KubeStandIn, tmp
     assert unknown.value.status == 401
 
 
-def test_nobody_there_is_unreachable(stand_in: KubeStandIn, tmp_path: Path) -> None:
+def test_a_closed_port_is_unreachable(stand_in: KubeStandIn, tmp_path: Path) -> None:
     with stand_in.down(), pytest.raises(Unreachable, match="cannot be reached"):
         _world(stand_in, tmp_path).ask(lambda kubernetes: kubernetes.list(ALL))
     assert _world(stand_in, tmp_path).ask(lambda kubernetes: kubernetes.list(ALL)).items == []
@@ -188,7 +188,7 @@ def test_names_from_outside_never_change_the_path() -> None:
     assert resource_path("v1", "services", "team", "demo-head-svc") == "/api/v1/namespaces/team/services/demo-head-svc"
 
 
-def test_the_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_limited_in_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = 0.0, []
 
     async def sleep(seconds: float) -> None:
@@ -232,7 +232,7 @@ def test_a_pods_token_is_read_again_after_it_was_renewed(tmp_path: Path) -> None
         assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-def test_a_server_with_another_authority_is_not_talked_to(tmp_path: Path) -> None:
+def test_a_server_with_an_unknown_authority_gets_no_request(tmp_path: Path) -> None:
     server = KubeStandIn(tls=_server_tls(_authority_of(tmp_path), tmp_path))
     with server.running():
         other = _authority()[0].public_bytes(serialization.Encoding.PEM).decode()
@@ -242,7 +242,7 @@ def test_a_server_with_another_authority_is_not_talked_to(tmp_path: Path) -> Non
         assert server.requests == []
 
 
-def test_a_client_certificate_in_the_kubeconfig_is_shown(tmp_path: Path) -> None:
+def test_a_client_certificate_in_the_kubeconfig_is_presented(tmp_path: Path) -> None:
     authority = _authority_of(tmp_path)
     server = KubeStandIn(tls=_server_tls(authority, tmp_path))
     with server.running():
@@ -256,7 +256,7 @@ def test_a_client_certificate_in_the_kubeconfig_is_shown(tmp_path: Path) -> None
         assert World(tmp_path / "kubeconfig", "team").ask(lambda kubernetes: kubernetes.list(ALL)).items == []
 
 
-def test_a_program_gives_the_token_and_is_asked_again_when_it_is_refused(stand_in: KubeStandIn, tmp_path: Path) -> None:
+def test_an_exec_plugin_runs_again_when_its_token_is_refused(stand_in: KubeStandIn, tmp_path: Path) -> None:
     plugin = tmp_path / "login.py"
     plugin.write_text(
         f"#!{sys.executable}\n"

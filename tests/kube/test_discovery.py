@@ -52,7 +52,7 @@ def names(discovery: Discovery) -> set[str]:
     return {cluster.name for cluster in discovery.clusters}
 
 
-def test_clusters_come_and_go(world: World) -> None:
+def test_created_and_deleted_clusters_are_noticed(world: World) -> None:
     async def story() -> None:
         await asyncio.to_thread(world.create, ray_cluster(world.namespace, "first"))
         async with discovering(world, world.namespace) as discovery:
@@ -70,7 +70,7 @@ def test_clusters_come_and_go(world: World) -> None:
     asyncio.run(story())
 
 
-def test_a_watch_that_was_cut_off_goes_on_without_a_list(stand_in: tuple[World, KubeStandIn]) -> None:
+def test_an_interrupted_watch_continues_without_a_list(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
 
     async def story() -> None:
@@ -86,7 +86,7 @@ def test_a_watch_that_was_cut_off_goes_on_without_a_list(stand_in: tuple[World, 
     asyncio.run(story())
 
 
-def test_a_past_that_is_gone_is_listed_again_and_what_vanished_is_gone(stand_in: tuple[World, KubeStandIn]) -> None:
+def test_after_an_expired_version_everything_is_listed_again(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
 
     async def story() -> None:
@@ -104,7 +104,7 @@ def test_a_past_that_is_gone_is_listed_again_and_what_vanished_is_gone(stand_in:
     asyncio.run(story())
 
 
-def test_with_the_api_server_down_what_was_seen_last_stays_known(stand_in: tuple[World, KubeStandIn]) -> None:
+def test_without_the_api_server_the_last_clusters_are_kept(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
 
     async def story() -> None:
@@ -121,7 +121,7 @@ def test_with_the_api_server_down_what_was_seen_last_stays_known(stand_in: tuple
     asyncio.run(story())
 
 
-def test_without_permission_it_is_told_and_granted_later_it_works(
+def test_missing_permission_is_reported_until_it_is_granted(
     stand_in: tuple[World, KubeStandIn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery_module, "_LONGEST_PAUSE", 0.1)
@@ -141,7 +141,7 @@ def test_without_permission_it_is_told_and_granted_later_it_works(
     asyncio.run(story())
 
 
-def test_with_kuberays_role_which_may_not_watch_clusters_are_listed_again_and_again(
+def test_without_permission_to_watch_clusters_are_listed_repeatedly(
     stand_in: tuple[World, KubeStandIn],
 ) -> None:
     world, server = stand_in
@@ -161,7 +161,7 @@ def test_with_kuberays_role_which_may_not_watch_clusters_are_listed_again_and_ag
     asyncio.run(story())
 
 
-def test_some_namespaces_are_watched_each_on_its_own(stand_in: tuple[World, KubeStandIn]) -> None:
+def test_each_configured_namespace_is_watched(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
     for namespace in ("blue", "green", "red"):
         server.put("RayCluster", ray_cluster(namespace, namespace))
@@ -186,7 +186,7 @@ def told(**changes: Any) -> dict[str, Any]:
     return thing
 
 
-def test_what_kuberay_shows_of_a_live_cluster() -> None:
+def test_a_cluster_object_of_kuberay_is_parsed() -> None:
     cluster = read(told())
     assert cluster is not None
     assert cluster.created == 1794776136
@@ -200,7 +200,7 @@ def test_the_port_is_that_of_the_head_container() -> None:
 
 
 @pytest.mark.parametrize("service", ["evil.example.com", "svc.other-namespace", "a/b", "x:80", "A", "-", "a" * 64])
-def test_a_service_that_would_lead_elsewhere_is_none(service: str) -> None:
+def test_a_service_name_outside_of_the_namespace_is_ignored(service: str) -> None:
     assert (read(told(service=service)) or NOBODY).head_service == ""
 
 
@@ -216,13 +216,13 @@ def test_the_secret_is_named_as_the_operator_names_it(name: str, secret: str) ->
 
 
 @pytest.mark.parametrize("thing", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"metadata": {"name": 1}}])
-def test_what_is_no_cluster_is_left_out(thing: dict[str, Any]) -> None:
+def test_other_objects_are_ignored(thing: dict[str, Any]) -> None:
     assert read(thing) is None
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])
 @pytest.mark.parametrize("value", [None, [], "x", {"head": 5, "headGroupSpec": {"template": []}}])
-def test_parts_that_are_not_as_expected_count_as_absent(part: str, value: Any) -> None:
+def test_malformed_parts_are_treated_as_absent(part: str, value: Any) -> None:
     cluster = read(told() | {part: value})
     assert cluster is not None
     assert cluster.port == 8265
@@ -237,7 +237,7 @@ def door_of(world: World, heads: HeadResolver, thing: dict[str, Any]) -> Any:
     return world.ask(lambda kubernetes: heads.endpoint(kubernetes, cluster))
 
 
-def test_the_head_is_asked_by_its_service(stand_in: tuple[World, KubeStandIn]) -> None:
+def test_the_head_is_reached_through_its_service(stand_in: tuple[World, KubeStandIn]) -> None:
     world, server = stand_in
     assert door_of(world, HeadResolver(), told()).address == "http://demo-head-svc.team.svc:8265"
     through = door_of(world, HeadResolver(through_api_server=True), told())
@@ -284,7 +284,7 @@ def test_secrets_are_not_read_unless_allowed(stand_in: tuple[World, KubeStandIn]
     assert server.requests == []
 
 
-def test_a_cluster_that_asks_for_tokens_of_kubernetes_gets_the_one_given_never_ours(
+def test_a_cluster_that_requires_kubernetes_tokens_gets_the_configured_one(
     stand_in: tuple[World, KubeStandIn], tmp_path: Path
 ) -> None:
     world, _ = stand_in

@@ -68,7 +68,7 @@ def harmless(server: Served, path: str, headers: dict[str, str] | None = None) -
 
 
 @pytest.mark.parametrize("payload", TRAVERSALS)
-def test_no_path_leads_out(server: Served, payload: str) -> None:
+def test_no_path_leaves_the_session(server: Served, payload: str) -> None:
     for path in (
         f"{S}/{payload}",
         f"{S}/static/{payload}",
@@ -90,7 +90,7 @@ def test_no_path_leads_out(server: Served, payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", TRAVERSALS)
-def test_no_parameter_leads_out(server: Served, payload: str) -> None:
+def test_no_parameter_leaves_the_session(server: Served, payload: str) -> None:
     for name in ("node_id", "node_ip", "filename", "task_id", "actor_id", "submission_id", "pid", "glob", "suffix"):
         for route in ("/api/v0/logs", "/api/v0/logs/file", "/api/v0/logs/stream"):
             harmless(server, f"{S}{route}?{name}={payload}")
@@ -105,7 +105,7 @@ def test_no_parameter_leads_out(server: Served, payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", TRAVERSALS)
-def test_no_cookie_leads_out(server: Served, payload: str) -> None:
+def test_no_cookie_leaves_the_session(server: Served, payload: str) -> None:
     value = payload.replace(";", "%3b")
     for name in ("cluster_name", "cluster_namespace", "session_name"):
         cookies = {"cluster_name": "demo", "cluster_namespace": "default", "session_name": SESSION, name: value}
@@ -125,7 +125,7 @@ PARAMETERS = sorted({parameter.name for route in ROUTES for parameter in route.p
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_question_gets_an_answer_that_is_no_crash(server: Served, data: st.DataObject) -> None:
+def test_no_request_crashes_the_server(server: Served, data: st.DataObject) -> None:
     words = st.one_of(
         st.text(max_size=30),
         st.sampled_from(
@@ -151,7 +151,7 @@ def test_any_question_gets_an_answer_that_is_no_crash(server: Served, data: st.D
     harmless(server, f"{S}{path}?{asked}")
 
 
-def test_bytes_that_are_no_request_are_refused_and_forgotten(server: Served) -> None:
+def test_malformed_requests_are_refused(server: Served) -> None:
     import socket
 
     chance = random.Random(1)

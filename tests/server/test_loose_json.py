@@ -10,16 +10,16 @@ from ray_history.server.loose_json import amounts_of, object_of, objects_of
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", {"a": 1}, True])
-def test_what_is_no_list_has_no_objects(value: Any) -> None:
+def test_other_values_have_no_objects(value: Any) -> None:
     assert objects_of(value) == []
 
 
-def test_only_the_objects_of_a_list_are_taken() -> None:
+def test_only_objects_of_a_list_are_returned() -> None:
     assert objects_of([{"a": 1}, None, [], "x", {}]) == [{"a": 1}, {}]
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", [], True])
-def test_what_is_no_object_is_empty(value: Any) -> None:
+def test_other_values_are_empty_objects(value: Any) -> None:
     assert object_of(value) == {}
     assert amounts_of(value) == {}
 
@@ -33,5 +33,5 @@ def test_an_amount_may_be_a_number_or_its_text(written: Any, amount: float) -> N
 
 
 @pytest.mark.parametrize("written", [None, True, "many", "", [1], {}, "nan", "inf", float("inf"), 10**400])
-def test_what_is_no_finite_number_is_left_out(written: Any) -> None:
+def test_amounts_that_are_not_finite_are_omitted(written: Any) -> None:
     assert amounts_of({"CPU": 1, "GPU": written}) == {"CPU": 1.0}

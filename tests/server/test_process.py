@@ -52,7 +52,7 @@ def running(
         yield process, port
 
 
-def test_the_drop_in_takes_kuberays_command_line(
+def test_the_drop_in_accepts_kuberays_command_line(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -85,7 +85,7 @@ def test_several_processes_answer_below_a_base_path(archive: Path, tmp_path: Pat
         assert 1 <= len(told) <= 2
 
 
-def test_it_speaks_https(archive: Path, tmp_path: Path) -> None:
+def test_https(archive: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     flags = ("serve", "--storage", archive.as_uri(), "--tls-cert", str(certificate), "--tls-key", str(key))
     with running(tmp_path, "ray-history", *flags) as (_, port):
@@ -94,7 +94,7 @@ def test_it_speaks_https(archive: Path, tmp_path: Path) -> None:
             assert answer.read() == b"ok"
 
 
-def test_it_ends_when_told_to(archive: Path, tmp_path: Path) -> None:
+def test_the_server_stops_on_signals(archive: Path, tmp_path: Path) -> None:
     with running(tmp_path, "ray-history", "serve", "--storage", archive.as_uri()) as (process, port):
         urllib.request.urlopen(f"http://127.0.0.1:{port}{S}/api/v0/nodes").close()
         os.kill(process.pid, signal.SIGTERM)
@@ -103,7 +103,7 @@ def test_it_ends_when_told_to(archive: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_at_its_end_listeners_are_let_go_and_answers_are_finished(
+def test_shutdown_ends_streams_and_finishes_answers(
     tmp_path: Path, seaweedfs: SeaweedFS, fault_proxy: FaultProxyFactory, open_seaweedfs: OpenStore, workers: str
 ) -> None:
     for cluster in ("stuck", "open"):
@@ -152,7 +152,7 @@ def exit_code(process: Process) -> int:
         (("dashboard", "add", "newest"), "is not a Ray version"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_command_line_is_reported_in_one_line(arguments: tuple[str, ...], told: str) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2
     assert told in done.stderr

@@ -81,7 +81,7 @@ def several(address: str, *commands: str) -> list[str]:
     return [said for _, said, _ in answers]
 
 
-def test_ray_list_shows_every_kind_of_thing(address: str) -> None:
+def test_ray_list_of_every_resource(address: str) -> None:
     tasks = json.loads(ray("list", "tasks", "--detail", "--limit", "10000", "--format", "json", "--address", address))
     assert len(tasks) == 349
     numbers = {"actors": 36, "nodes": 2, "jobs": 7, "placement-groups": 5, "runtime-envs": 2}
@@ -109,7 +109,7 @@ def test_ray_get_and_ray_summary(server: Served, address: str) -> None:
         assert f"{kinds[kind]}: {key}" in said
 
 
-def test_ray_job_knows_the_jobs(address: str) -> None:
+def test_ray_job(address: str) -> None:
     jobs, status = several(address, "job list", "job status fx-core")
     assert "fx-core" in jobs
     assert "SUCCEEDED" in status.upper()

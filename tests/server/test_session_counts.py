@@ -89,7 +89,7 @@ def fact(page: Element, name: str) -> str:
     return pair.one("dd").text
 
 
-def test_all_count_the_same_tasks(server: Served, page: Element, summary: Summary, row: Row) -> None:
+def test_every_surface_counts_the_same_tasks(server: Served, page: Element, summary: Summary, row: Row) -> None:
     total = FINISHED + FAILED + OTHER
     assert sum(summary.tasks.values()) == summary.facts["tasks"] == total
     assert summary.tasks["FAILED"] == summary.facts["failed_tasks"] == FAILED
@@ -105,7 +105,9 @@ def test_all_count_the_same_tasks(server: Served, page: Element, summary: Summar
     assert [sum(int(bar[place]) for bar in bars if len(bar) == 2) for place in (0, 1)] == [FAILED, FINISHED]
 
 
-def test_all_count_the_same_actors_and_jobs(server: Served, page: Element, summary: Summary, row: Row) -> None:
+def test_every_surface_counts_the_same_actors_and_jobs(
+    server: Served, page: Element, summary: Summary, row: Row
+) -> None:
     assert (summary.facts["actors"], fact(page, "Actors")) == (1, "1")
     assert len(server.get(f"{_S}/api/v0/actors?exclude_internal=1").rows) == 1
     assert (summary.facts["jobs"], sum(summary.jobs_by_status.values()), len(summary.jobs)) == (1, 1, 1)
@@ -113,7 +115,7 @@ def test_all_count_the_same_actors_and_jobs(server: Served, page: Element, summa
     assert len(server.get(f"{_S}/api/jobs/?exclude_internal=1").json) == 1
 
 
-def test_all_start_the_session_at_its_first_event(page: Element, summary: Summary, row: Row) -> None:
+def test_every_surface_starts_the_session_at_its_first_event(page: Element, summary: Summary, row: Row) -> None:
     assert summary.facts["start_ns"] == ns(FIRST_EVENT)
     assert row.started == ns(FIRST_EVENT) // 10**9
     assert fact(page, "Started").startswith(f"20:00:{FIRST_EVENT}")

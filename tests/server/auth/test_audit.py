@@ -62,7 +62,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
         assert token not in caplog.text
 
 
-def test_what_is_denied(server: Asking, told: Told) -> None:
+def test_denials_are_recorded(server: Asking, told: Told) -> None:
     seen_from = {"X-Forwarded-For": "192.0.2.9", "X-Request-Id": "abc"}
     server.get(f"{S}/api/v0/nodes?token={WRONG}", seen_from)
     server.get(f"{S}/api/v0/nodes", {**seen_from, **bearer(WRONG)})
@@ -79,7 +79,7 @@ def test_what_is_denied(server: Asking, told: Told) -> None:
     assert facts[0]["path"] == f"{S}/api/v0/nodes"
 
 
-def test_what_is_not_there_at_all_is_not_denied(server: Asking, told: Told) -> None:
+def test_a_missing_session_is_not_a_denial(server: Asking, told: Told) -> None:
     assert server.get("/s/default/nobody/latest/", bearer(ADA)).status_code == 404
     assert told.nothing(1)
 
@@ -93,7 +93,7 @@ def test_what_is_not_there_at_all_is_not_denied(server: Asking, told: Told) -> N
         "/api/jobs/fx-core/logs",
     ],
 )
-def test_what_is_downloaded(server: Asking, told: Told, path: str) -> None:
+def test_downloads_are_recorded(server: Asking, told: Told, path: str) -> None:
     answer = server.get(S + path, bearer(ADA))
     assert answer.status_code == 200
     (fact,) = told.facts(1)
@@ -102,7 +102,7 @@ def test_what_is_downloaded(server: Asking, told: Told, path: str) -> None:
     assert fact["bytes"] == len(answer.content)
 
 
-def test_what_is_read_through_a_web_socket(server: Asking, told: Told) -> None:
+def test_a_log_read_over_a_web_socket_is_recorded(server: Asking, told: Told) -> None:
     url = f"ws://127.0.0.1:{server.server.port}{S}/api/jobs/fx-core/logs/tail"
     with connect(url, additional_headers=bearer(ADA)) as socket:
         text = "".join(str(piece) for piece in socket)
@@ -118,26 +118,26 @@ def test_what_is_read_through_a_web_socket(server: Asking, told: Told) -> None:
     ]
 
 
-def test_looking_is_not_told(server: Asking, told: Told) -> None:
+def test_reading_is_not_recorded(server: Asking, told: Told) -> None:
     for path in ("/api/v0/tasks?limit=1", "/", "/api/version", "/api/v0/logs/file"):
         server.get(S + path, bearer(ADA))
     assert told.nothing(4)
 
 
-def test_who_signs_in_and_who_fails_to(server: Asking, told: Told) -> None:
+def test_successful_and_failed_sign_ins_are_recorded(server: Asking, told: Told) -> None:
     server.post("/login", token=ADA)
     server.post("/login", token=WRONG)
     assert [(fact["event"], fact["who"]) for fact in told.facts(2)] == [("signed in", "ada"), ("sign-in refused", None)]
 
 
-def test_without_auth_downloads_are_told_too(tmp_path: Path, store: Store, told: Told) -> None:
+def test_downloads_are_recorded_without_auth(tmp_path: Path, store: Store, told: Told) -> None:
     with asking(tmp_path, NoAuth(), store) as server:
         server.get(f"{S}/api/v0/tasks/timeline", {"Cookie": f"{COOKIE}={ADA}"})
     (fact,) = told.facts(1)
     assert (fact["event"], fact["who"], fact["peer"]) == ("downloaded", "anybody", "127.0.0.1")
 
 
-def test_caches_on_the_way_keep_nothing_for_others(server: Asking) -> None:
+def test_shared_caches_store_no_answer_of_a_viewer(server: Asking) -> None:
     for path in ("/", "/api/v0/nodes", "/api/v0/tasks?limit=1", "/api/version"):
         told = server.get(S + path, bearer(ADA)).headers["cache-control"]
         assert "private" in told or "no-store" in told, path

@@ -61,7 +61,7 @@ def reviews(api: KubeStandIn) -> Counter[str]:
     return Counter(path.rpartition("/")[2] for _, path, _ in api.requests)
 
 
-def test_each_sees_the_namespaces_where_they_may_get_rayclusters(
+def test_a_user_sees_the_namespaces_where_they_may_get_rayclusters(
     api: KubeStandIn, tmp_path: Path, store: Store
 ) -> None:
     with asking_kubernetes(tmp_path, api, store) as (server, _):
@@ -84,7 +84,7 @@ def test_each_sees_the_namespaces_where_they_may_get_rayclusters(
     assert seen == {"admin": {"default", "locked"}, "ada": {"default"}, "bob": {"locked"}, "eve": set()}
 
 
-def test_a_right_to_one_cluster_counts_when_each_cluster_is_asked_about(
+def test_with_scope_cluster_permission_for_one_cluster_is_enough(
     api: KubeStandIn, tmp_path: Path, store: Store
 ) -> None:
     with asking_kubernetes(tmp_path, api, store, each_cluster=True) as (server, _):
@@ -92,7 +92,7 @@ def test_a_right_to_one_cluster_counts_when_each_cluster_is_asked_about(
         assert server.get(LOCKED, bearer("named-token")).status_code == 404
 
 
-def test_another_right_can_be_asked_for(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_another_permission_can_be_configured(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store, "list rayclusters.ray.io") as (server, _):
         assert server.get(DEFAULT, bearer("eve-token")).status_code == 200
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 404
@@ -101,12 +101,12 @@ def test_another_right_can_be_asked_for(api: KubeStandIn, tmp_path: Path, store:
 @pytest.mark.parametrize(
     "text", ["get", "get rayclusters.ray.io extra", "GET rayclusters", "", "get rayclusters; drop"]
 )
-def test_a_right_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_permission_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="VERB RESOURCE"):
         parse_access(text)
 
 
-def test_a_right_is_written_as_kubectl_writes_it() -> None:
+def test_a_permission_is_written_as_in_kubectl() -> None:
     wanted = parse_access("get rayclusters.ray.io/status")
     assert (wanted.verb, wanted.resource, wanted.group, wanted.subresource) == (
         "get",
@@ -117,13 +117,13 @@ def test_a_right_is_written_as_kubectl_writes_it() -> None:
     assert parse_access("list pods").group == ""
 
 
-def test_tokens_must_be_meant_for_us_when_an_audience_is_set(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_with_an_audience_only_tokens_for_it_are_accepted(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store, audiences=("ray-history",)) as (server, _):
         assert server.get(DEFAULT, bearer("meant-for-us")).status_code == 200
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 403
 
 
-def test_answers_are_kept_for_a_while_and_asked_again_after(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_answers_are_cached_until_they_expire(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store, seconds=60) as (server, clock):
         for _ in range(5):
             assert server.get(DEFAULT, bearer("ada-token")).status_code == 200
@@ -137,7 +137,7 @@ def test_answers_are_kept_for_a_while_and_asked_again_after(api: KubeStandIn, tm
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 403
 
 
-def test_refusals_are_kept_shorter(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_refusals_expire_earlier(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store, seconds=60) as (server, clock):
         assert server.get(LOCKED, bearer("ada-token")).status_code == 404
         assert server.get(DEFAULT, bearer("late-token")).status_code == 403
@@ -152,14 +152,14 @@ def test_refusals_are_kept_shorter(api: KubeStandIn, tmp_path: Path, store: Stor
         assert server.get(DEFAULT, bearer("late-token")).status_code == 200
 
 
-def test_many_requests_at_once_ask_once(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_concurrent_requests_share_one_review(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store) as (server, _), ThreadPoolExecutor(12) as threads:
         answers = list(threads.map(lambda _: server.get("/clusters", bearer("ada-token")).status_code, range(24)))
     assert set(answers) == {200}
     assert reviews(api)["tokenreviews"] == 1
 
 
-def test_when_the_api_server_is_down_nobody_new_gets_in(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_without_the_api_server_only_cached_viewers_have_access(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store, seconds=60) as (server, clock):
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 200
         with api.down():
@@ -178,7 +178,7 @@ def test_when_the_api_server_is_down_nobody_new_gets_in(api: KubeStandIn, tmp_pa
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 200, "a failure is not kept"
 
 
-def test_when_we_may_not_ask_nobody_gets_in(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_without_permission_to_review_there_is_no_access(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     api.rules[:] = [rule for rule in api.rules if rule.user != "admin"]
     with asking_kubernetes(tmp_path, api, store) as (server, _):
         assert server.get(DEFAULT, bearer("ada-token")).status_code == 503
@@ -196,7 +196,7 @@ def test_a_flood_of_wrong_tokens_does_not_reach_the_api_server(api: KubeStandIn,
         assert server.get(LOCKED, bearer("bob-token")).status_code == 200
 
 
-def test_names_that_kubernetes_cannot_have_are_not_asked_about(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
+def test_invalid_kubernetes_names_are_not_reviewed(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     with asking_kubernetes(tmp_path, api, store) as (server, _):
         server.get("/clusters", bearer("ada-token"))
         asked = len(api.requests)
@@ -205,7 +205,7 @@ def test_names_that_kubernetes_cannot_have_are_not_asked_about(api: KubeStandIn,
         assert len(api.requests) == asked
 
 
-def test_a_question_that_fails_is_told_to_all_who_wait_and_asked_again() -> None:
+def test_a_failure_reaches_all_waiters_and_is_not_cached() -> None:
     async def run() -> list[Any]:
         kept: AnswerCache[str] = AnswerCache(lambda _: 60.0, Clock())
         gate = asyncio.Event()
@@ -228,7 +228,7 @@ def test_a_question_that_fails_is_told_to_all_who_wait_and_asked_again() -> None
     assert asyncio.run(run()) == [OSError, OSError, OSError, "answer", "answer", 2]
 
 
-def test_whoever_leaves_does_not_end_the_question_for_others() -> None:
+def test_a_cancelled_waiter_does_not_cancel_the_call_for_others() -> None:
     async def run() -> str:
         kept: AnswerCache[str] = AnswerCache(lambda _: 60.0, Clock())
         gate = asyncio.Event()

@@ -33,7 +33,7 @@ def signed_in(server: Asking) -> dict[str, str]:
     return {"Cookie": answer.headers["set-cookie"].split(";")[0]}
 
 
-def test_a_browser_is_led_to_the_page_and_back(server: Asking) -> None:
+def test_a_browser_is_redirected_to_the_sign_in_page_and_back(server: Asking) -> None:
     wanted = f"{S}/?dashboard=2.60.0"
     away = server.get(wanted, BROWSER)
     assert away.status_code == 303
@@ -50,14 +50,14 @@ def test_a_browser_is_led_to_the_page_and_back(server: Asking) -> None:
     assert server.get(f"/s/locked/demo/{SESSION}/api/v0/nodes", cookie).status_code == 404
 
 
-def test_programs_are_not_led_anywhere(server: Asking) -> None:
+def test_programs_are_not_redirected(server: Asking) -> None:
     answer = server.get(f"{S}/", {"Accept": "*/*"})
     assert answer.status_code == 401
     assert answer.json()["result"] is False
     assert "RAY_AUTH_TOKEN" in answer.json()["msg"]
 
 
-def test_the_page_brings_nothing_from_elsewhere_and_runs_nothing_inline(server: Asking) -> None:
+def test_the_page_loads_nothing_from_other_sites_and_has_nothing_inline(server: Asking) -> None:
     answer = server.get("/login", BROWSER)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -71,7 +71,7 @@ def test_the_page_brings_nothing_from_elsewhere_and_runs_nothing_inline(server: 
     assert all(server.get(file).status_code == 200 for file in files), "without signing in"
 
 
-def test_the_cookie_is_kept_from_scripts_and_other_sites_and_ends(server: Asking) -> None:
+def test_the_cookie_is_hidden_from_scripts_and_other_sites_and_expires(server: Asking) -> None:
     cookie = server.post("/login", token=ADA).headers["set-cookie"]
     flags = {part.strip().lower() for part in cookie.split(";")[1:]}
     assert {"httponly", "samesite=lax", "path=/", "max-age=43200"} <= flags
@@ -106,7 +106,7 @@ def test_the_cookie_is_secure_when_the_server_speaks_tls(tmp_path: Path, store: 
         "/ä",
     ],
 )
-def test_nobody_is_led_to_another_site(server: Asking, after: str) -> None:
+def test_redirects_stay_on_this_server(server: Asking, after: str) -> None:
     answer = server.post("/login", token=ADA, next=after)
     assert answer.status_code == 303
     assert answer.headers["location"] == "/"
@@ -114,7 +114,7 @@ def test_nobody_is_led_to_another_site(server: Asking, after: str) -> None:
     assert 'name="next" value="/"' in page.text
 
 
-def test_what_stands_in_the_address_is_escaped_on_the_page(server: Asking) -> None:
+def test_the_address_is_escaped_on_the_page(server: Asking) -> None:
     page = server.get("/login?next=" + quote('/"><script>alert(1)</script>'), BROWSER)
     assert "<script>" not in page.text
 
@@ -122,7 +122,7 @@ def test_what_stands_in_the_address_is_escaped_on_the_page(server: Asking) -> No
 @pytest.mark.parametrize(
     ("token", "status"), [(WRONG, 403), ("", 401), ("x" * 4000, 400), ("ä" * 20, 403), ("a b", 403)]
 )
-def test_a_wrong_token_is_told_on_the_page_and_sets_nothing(
+def test_a_wrong_token_is_reported_on_the_page_and_sets_no_cookie(
     tmp_path: Path, store: Store, token: str, status: int
 ) -> None:
     mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers())
@@ -135,7 +135,7 @@ def test_a_wrong_token_is_told_on_the_page_and_sets_nothing(
     assert not token or token not in answer.text
 
 
-def test_other_sites_cannot_sign_anybody_in_or_out(server: Asking) -> None:
+def test_other_sites_cannot_sign_users_in_or_out(server: Asking) -> None:
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
@@ -152,7 +152,7 @@ def test_other_sites_cannot_sign_anybody_in_or_out(server: Asking) -> None:
     assert server.post("/login", behind, token=ADA).status_code == 303
 
 
-def test_signing_out_takes_the_cookie_back(server: Asking) -> None:
+def test_signing_out_removes_the_cookie(server: Asking) -> None:
     page = server.get("/login", {**BROWSER, **signed_in(server)})
     assert parsed(page.content).one("p", "dim").text == "You are signed in as ada ."
     assert 'action="/logout"' in page.text
@@ -167,7 +167,7 @@ def test_a_large_form_is_not_read(server: Asking) -> None:
     assert server.post("/login", token="x" * 100_000).status_code == 413
 
 
-def test_what_no_browser_sends_is_refused(server: Asking) -> None:
+def test_malformed_forms_are_refused(server: Asking) -> None:
     assert server.post("/login", **{f"field{number}": "1" for number in range(30)}).status_code == 400
     for origin in ("http://[", "[", "://", ""):
         assert server.post("/login", {"Origin": origin}, token=ADA).status_code == 403, origin
@@ -183,14 +183,14 @@ def test_the_dashboards_own_dialog_signs_in(server: Asking) -> None:
         assert server.get(f"{S}/api/v0/nodes", cookie).status_code == 200
 
 
-def test_the_dialog_is_told_of_a_wrong_token_as_ray_tells_it(server: Asking) -> None:
+def test_the_dialog_gets_rays_answer_to_a_wrong_token(server: Asking) -> None:
     assert server.post(f"{S}/api/authenticate", bearer(WRONG)).status_code == 403
     missing = server.post(f"{S}/api/authenticate", {"Cookie": f"{COOKIE}={ADA}"})
     assert missing.status_code == 401, "the cookie is no token to sign in with"
     assert "set-cookie" not in server.get(f"{S}/api/authenticate", bearer(ADA)).headers
 
 
-def test_without_tokens_there_is_nothing_to_sign_in_to(tmp_path: Path, store: Store) -> None:
+def test_without_tokens_sign_in_is_disabled(tmp_path: Path, store: Store) -> None:
     with asking(tmp_path, NoAuth(), store) as server:
         assert server.get(f"{S}/api/authentication_mode").json() == {"authentication_mode": "disabled"}
         assert server.post(f"{S}/api/authenticate", bearer(ADA)).status_code == 401
@@ -201,7 +201,7 @@ def test_without_tokens_there_is_nothing_to_sign_in_to(tmp_path: Path, store: St
         assert server.get(f"{S}/", BROWSER).status_code == 200
 
 
-def test_whoever_fails_too_often_has_to_wait(tmp_path: Path, store: Store) -> None:
+def test_after_too_many_failures_a_peer_has_to_wait(tmp_path: Path, store: Store) -> None:
     mode = FileTokens(RulesFile(rules_file(tmp_path)), TrustedPeers.parse("127.0.0.1"))
     with asking(tmp_path, mode, store) as server:
         statuses = [server.post("/login", token=WRONG).status_code for _ in range(11)]

@@ -37,7 +37,7 @@ OPEN = {
     "/livez",
     "/readz",
     "/healthz",
-    "/metrics",  # numbers only: test_numbers_name_nothing
+    "/metrics",  # numbers only: test_metrics_contain_no_names
     "/login",
     "/logout",
     *(f"{below}/_pages/{{name}}" for below in ("", BY_PATH)),  # styles and scripts of our own pages
@@ -177,21 +177,21 @@ def test_every_route_is_classified(matrix: Matrix) -> None:
     assert {route.path for route in ROUTES} < {route.path for route in by_path}
 
 
-def test_without_a_token_everything_but_the_open_ones_is_401(matrix: Matrix) -> None:
+def test_without_a_token_all_but_the_open_routes_answer_401(matrix: Matrix) -> None:
     for method, path, cookie in every(matrix, "default"):
         answer = matrix.ask(method, path, None, cookie)
         assert answer.status == 401, (method, path, answer)
         assert answer.headers["www-authenticate"].startswith("Bearer"), path
 
 
-def test_with_a_wrong_token_everything_but_the_open_ones_is_403(matrix: Matrix) -> None:
+def test_with_a_wrong_token_all_but_the_open_routes_answer_403(matrix: Matrix) -> None:
     for method, path, cookie in every(matrix, "default"):
         answer = matrix.ask(method, path, WRONG, cookie)
         assert answer.status == 403, (method, path, answer)
         assert "invalid_token" in answer.headers["www-authenticate"], path
 
 
-def test_a_session_of_another_namespace_is_answered_as_one_that_is_not_there(matrix: Matrix) -> None:
+def test_a_session_of_another_namespace_is_answered_as_a_missing_one(matrix: Matrix) -> None:
     """`locked` is there and not for Ada; `absent` is not there at all. Nothing but the name differs."""
     for (method, path, cookie), (_, absent_path, absent_cookie) in zip(
         every(matrix, "locked", lists=False), every(matrix, "absent", lists=False), strict=True
@@ -202,7 +202,7 @@ def test_a_session_of_another_namespace_is_answered_as_one_that_is_not_there(mat
         assert hidden.status == 404, (method, path)
 
 
-def test_whoever_may_gets_the_answer(matrix: Matrix) -> None:
+def test_viewers_with_permission_get_the_answer(matrix: Matrix) -> None:
     for token, namespace in ((ADA, "default"), (BOB, "locked")):
         for method, path, cookie in every(matrix, namespace):
             answer = matrix.ask(method, path, token, cookie)
@@ -211,7 +211,7 @@ def test_whoever_may_gets_the_answer(matrix: Matrix) -> None:
                 assert missing not in answer.body, (method, path)
 
 
-def test_the_open_ones_are_the_same_for_everybody(matrix: Matrix) -> None:
+def test_open_routes_are_the_same_for_everyone(matrix: Matrix) -> None:
     for place in matrix.places:
         if place.pattern in OPEN - {"/metrics", "/login"}:
             for method in place.methods:
@@ -220,7 +220,7 @@ def test_the_open_ones_are_the_same_for_everybody(matrix: Matrix) -> None:
                 assert matrix.ask(method, path, None) == matrix.ask(method, absent, None), path
 
 
-def test_lists_show_to_each_what_they_may_see(matrix: Matrix) -> None:
+def test_lists_contain_only_what_the_viewer_may_see(matrix: Matrix) -> None:
     for path in sorted(PAGES):
         for token, theirs, others in ((ADA, b"default", b"locked"), (BOB, b"locked", b"default")):
             told = matrix.ask("GET", path, token).body
@@ -234,13 +234,13 @@ def test_lists_show_to_each_what_they_may_see(matrix: Matrix) -> None:
         assert b'"namespace":"locked"' in matrix.ask("GET", path, BOB).body
 
 
-def test_numbers_name_nothing(matrix: Matrix) -> None:
+def test_metrics_contain_no_names(matrix: Matrix) -> None:
     matrix.ask("GET", f"/s/locked/demo/{SESSION}/api/v0/nodes", BOB)
     told = matrix.ask("GET", "/metrics", None).body.decode()
     assert set(re.findall(r"[{,](\w+)=", told)) <= {"le", "method", "status"}, "everybody sees the labels"
 
 
-def test_nothing_can_be_posted_but_to_sign_in(matrix: Matrix) -> None:
+def test_post_is_only_for_signing_in(matrix: Matrix) -> None:
     for place in matrix.places:
         if "POST" not in place.methods and place.pattern not in OPEN:
             path = (f"/s/default/demo/{SESSION}" if place.below == BY_PATH else "") + place.path()

@@ -46,7 +46,7 @@ def top(answer: requests.Response) -> Element:
 
 
 @pytest.mark.parametrize("path", ["/", "/select_cluster", SUMMARY, "/s/default/nothing/latest/"])
-def test_our_pages_say_who_is_signed_in_and_sign_out(server: Asking, path: str) -> None:
+def test_pages_show_the_user_and_a_button_to_sign_out(server: Asking, path: str) -> None:
     for token, name in ((ADA, "ada"), ("eve-has-a-third-long-token", "<b>eve</b>")):
         bar = top(server.get(path, {**BROWSER, **bearer(token)}))
         assert bar.one("span", "user").text == name
@@ -55,14 +55,14 @@ def test_our_pages_say_who_is_signed_in_and_sign_out(server: Asking, path: str) 
         assert form.one("button").text == f"Sign out {name}"
 
 
-def test_where_nobody_is_asked_nobody_is_named(tmp_path: Path, store: Store) -> None:
+def test_without_auth_pages_show_no_user(tmp_path: Path, store: Store) -> None:
     with asking(tmp_path, NoAuth(), store) as server:
         bar = top(server.get("/", BROWSER))
     assert not bar.all("span", "user")
     assert [form.attributes["role"] for form in bar.all("form")] == ["search"]
 
 
-def test_whom_a_proxy_signed_in_is_named_and_signs_out_there(tmp_path: Path, store: Store) -> None:
+def test_a_user_of_a_proxy_is_shown_without_a_button_to_sign_out(tmp_path: Path, store: Store) -> None:
     peers = TrustedPeers.parse("127.0.0.1")
     mode = ProxyHeader(RulesFile(rules_file(tmp_path)), peers, "X-Forwarded-User", "X-Forwarded-Groups")
     with asking(tmp_path, mode, store) as server:
@@ -74,7 +74,7 @@ def test_whom_a_proxy_signed_in_is_named_and_signs_out_there(tmp_path: Path, sto
     assert parsed(unknown.content).one("h1").text == "Sign in first"
 
 
-def test_the_page_to_sign_in_says_which_token_is_wanted(server: Asking, api: KubeStandIn, tmp_path: Path) -> None:
+def test_the_sign_in_page_says_which_token_it_expects(server: Asking, api: KubeStandIn, tmp_path: Path) -> None:
     page = parsed(server.get(f"/login?next={SUMMARY}", BROWSER).content)
     assert "that you were given for this server" in page.one("form").text
     assert not page.all("div", "code")
@@ -106,7 +106,7 @@ def told(answer: requests.Response) -> tuple[int, dict[str, str], str]:
 
 @pytest.mark.parametrize("path", [LOCKED, "/s/locked/demo/latest", "/s/locked/demo/live", "/s/locked/demi/latest"])
 @pytest.mark.parametrize("rest", ["/", "/_session", "/logs/x", "/api/v0/tasks", "/static/x.js"])
-def test_the_page_about_a_hidden_session_is_that_of_a_missing_one(
+def test_the_page_of_a_hidden_session_is_that_of_a_missing_one(
     server: Asking, poor: Asking, path: str, rest: str
 ) -> None:
     """The same address, where the session is there but not for Ada, and where it is not there at all."""
@@ -130,7 +130,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
         yield running
 
 
-def test_guesses_are_made_from_what_one_may_see(server: Asking) -> None:
+def test_suggestions_contain_only_visible_sessions(server: Asking) -> None:
     for token, meant, guesses in (
         (ADA, "defaults/demo", ["default/demo"]),
         (BOB, "defaults/demo", []),
@@ -152,9 +152,7 @@ def api() -> Iterator[KubeStandIn]:
         yield server
 
 
-def test_waiting_and_a_silent_api_server_are_pages_that_name_nothing(
-    api: KubeStandIn, tmp_path: Path, store: Store
-) -> None:
+def test_error_pages_before_authentication_contain_no_names(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     (tmp_path / "kubeconfig").write_text(api.kubeconfig())
     kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]), timeout=10)
     mode = KubernetesTokens(kubernetes, TrustedPeers(), parse_access("get rayclusters.ray.io"))
@@ -172,9 +170,7 @@ def test_waiting_and_a_silent_api_server_are_pages_that_name_nothing(
         assert server.get("/", bearer("another")).json()["result"] is False
 
 
-def test_where_it_cannot_be_asked_what_one_may_see_nothing_is_guessed(
-    api: KubeStandIn, tmp_path: Path, store: Store
-) -> None:
+def test_without_access_checks_there_are_no_suggestions(api: KubeStandIn, tmp_path: Path, store: Store) -> None:
     (tmp_path / "kubeconfig").write_text(api.kubeconfig())
     kubernetes = Kubernetes(from_kubeconfig([tmp_path / "kubeconfig"]), timeout=10)
     mode = KubernetesTokens(kubernetes, TrustedPeers(), parse_access("get rayclusters.ray.io"), clock=lambda: 0.0)

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
         yield running
 
 
-def test_people_and_groups_see_what_the_rules_say(server: Asking) -> None:
+def test_users_and_groups_have_the_access_of_the_rules(server: Asking) -> None:
     ada = {"X-Forwarded-User": "ada"}
     assert server.get(DEFAULT, ada).status_code == 200
     assert server.get(LOCKED, ada).status_code == 404
@@ -52,7 +52,7 @@ def test_a_group_of_the_same_name_is_not_a_person(server: Asking) -> None:
     assert server.get(DEFAULT, {"X-Forwarded-User": "x", "X-Forwarded-Groups": "ada"}).status_code == 404
 
 
-def test_nobody_else_is_believed(tmp_path: Path, store: Store) -> None:
+def test_headers_from_other_peers_are_ignored(tmp_path: Path, store: Store) -> None:
     with asking(tmp_path, mode(tmp_path, "10.0.0.0/8"), store) as server:
         for headers in (
             {"X-Forwarded-User": "ada"},
@@ -64,7 +64,7 @@ def test_nobody_else_is_believed(tmp_path: Path, store: Store) -> None:
             assert "through the proxy" in answer.json()["msg"]
 
 
-def test_without_a_name_or_with_two_it_is_nobody(server: Asking) -> None:
+def test_a_request_needs_exactly_one_name(server: Asking) -> None:
     assert server.get(DEFAULT).status_code == 401
     assert server.get(DEFAULT, {"X-Forwarded-User": ""}).status_code == 401
     assert server.get(DEFAULT, bearer(ADA)).status_code == 401

@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.0.2.1", "history.example"])
-def test_an_open_server_must_be_chosen(host: str, place: Path) -> None:
+def test_an_open_server_must_be_requested_explicitly(host: str, place: Path) -> None:
     done = started("--storage", place.as_uri(), "--host", host)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -55,7 +55,7 @@ def test_an_open_server_must_be_chosen(host: str, place: Path) -> None:
         (("--auth", "magic"), "magic"),
     ],
 )
-def test_a_choice_that_cannot_be_carried_out_is_exit_code_2(flags: tuple[str, ...], told: str, place: Path) -> None:
+def test_invalid_settings_exit_with_code_2(flags: tuple[str, ...], told: str, place: Path) -> None:
     done = started("--storage", place.as_uri(), *flags)
     assert done.returncode == 2, done.stderr
     assert told in done.stderr
@@ -73,7 +73,7 @@ def test_a_server_with_tokens_of_a_file(place: Path, tmp_path: Path) -> None:
         assert ADA not in log
 
 
-def test_the_drop_in_is_open_as_kuberays_and_says_so(place: Path, tmp_path: Path) -> None:
+def test_the_drop_in_is_open_like_kuberays_and_logs_a_warning(place: Path, tmp_path: Path) -> None:
     flags = ("-storage-backend=localtest", f"--storage-root-dir={place}")
     with running(tmp_path, "historyserver", *flags) as (process, port):
         assert b'"name":"demo"' in requests.get(f"http://127.0.0.1:{port}/clusters", timeout=60).content
@@ -89,7 +89,7 @@ def test_the_drop_in_can_be_guarded(place: Path, tmp_path: Path) -> None:
         assert "every client can see every session" not in process.log_tail()
 
 
-def test_this_machine_alone_needs_no_choice() -> None:
+def test_loopback_needs_no_explicit_choice() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         assert is_loopback(host)
         check_exposure(AuthSettings(), host)

@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
         {"Cookie": f"{RAYS_COOKIE}={WRONG}; other=1; {COOKIE}={ADA}"},
     ],
 )
-def test_a_token_is_found_wherever_rays_clients_put_it(server: Asking, headers: dict[str, str]) -> None:
+def test_a_token_is_accepted_wherever_rays_clients_put_it(server: Asking, headers: dict[str, str]) -> None:
     assert server.get(S, headers).status_code == 200
 
 
@@ -86,7 +86,7 @@ def test_a_removed_token_is_refused_by_the_running_server(tmp_path: Path, store:
         assert server.get(S, carried(ADA)).status_code == 403
 
 
-def test_why_running_clusters_are_missing_is_told_to_those_who_may_see_everything(tmp_path: Path, store: Store) -> None:
+def test_only_viewers_of_everything_learn_why_clusters_are_missing(tmp_path: Path, store: Store) -> None:
     with KubeStandIn().running() as gone:
         (tmp_path / "kubeconfig").write_text(gone.kubeconfig())
     told = []

@@ -75,7 +75,7 @@ def listed(server: Served, table: str, query: str = "detail=1&limit=1000") -> di
     return found
 
 
-def test_of_a_whole_session_nothing_is_said(whole: Served) -> None:
+def test_a_complete_session_has_no_warning(whole: Served) -> None:
     for table in (*TABLES, *SUMMARIES):
         assert not listed(whole, table)["partial_failure_warning"], table
     assert "x-ray-history-note" not in whole.get(f"{S}/api/serve/applications/").headers
@@ -84,7 +84,7 @@ def test_of_a_whole_session_nothing_is_said(whole: Served) -> None:
     assert account["events"]["unknown_types"] == {}
 
 
-def test_the_account_names_the_sources_there_are(whole: Served, without_polls: Served) -> None:
+def test_completeness_lists_the_stored_sources(whole: Served, without_polls: Served) -> None:
     sources = whole.get(f"{S}/_completeness").json["sources"]
     assert sources["events"]["read"] == captured().event_count
     assert sources["events"]["files"] > 1
@@ -98,7 +98,7 @@ def test_the_account_names_the_sources_there_are(whole: Served, without_polls: S
     assert set(told["unknown"]) == {"placement_groups", "runtime_envs", "serve"}
 
 
-def test_a_listing_whose_source_nobody_kept_says_so(without_polls: Served) -> None:
+def test_a_listing_without_its_source_has_a_warning(without_polls: Served) -> None:
     assert (
         "/api/v0/placement_groups was not polled"
         in listed(without_polls, "placement_groups")["partial_failure_warning"]
@@ -111,7 +111,7 @@ def test_a_listing_whose_source_nobody_kept_says_so(without_polls: Served) -> No
     assert "was not polled" in without_polls.get(f"{S}/_session").body.decode()
 
 
-def test_placement_groups_that_tasks_name_are_listed(whole: Served, without_polls: Served) -> None:
+def test_placement_groups_that_tasks_refer_to_are_listed(whole: Served, without_polls: Served) -> None:
     known = {row["placement_group_id"]: row for row in listed(whole, "placement_groups", "detail=1&raw=1")["result"]}
     named = {
         row["placement_group_id"]: row for row in listed(without_polls, "placement_groups", "detail=1&raw=1")["result"]
@@ -125,9 +125,7 @@ def test_placement_groups_that_tasks_name_are_listed(whole: Served, without_poll
     assert {row["state"] for row in listed(without_polls, "placement_groups")["result"]} == {"REMOVED"}
 
 
-def test_runtime_environments_that_tasks_ran_in_are_listed_where_nobody_polled(
-    whole: Served, without_polls: Served
-) -> None:
+def test_runtime_environments_of_tasks_are_listed_without_polling(whole: Served, without_polls: Served) -> None:
     known = {(str(row["runtime_env"]), row["node_id"]) for row in listed(whole, "runtime_envs")["result"]}
     rows = listed(without_polls, "runtime_envs")["result"]
     named = [(str(row["runtime_env"]), row["node_id"]) for row in rows]
@@ -137,14 +135,14 @@ def test_runtime_environments_that_tasks_ran_in_are_listed_where_nobody_polled(
     assert len(known & set(named)) > 0
 
 
-def test_at_a_moment_only_what_had_been_named_is_listed(without_polls: Served) -> None:
+def test_a_moment_lists_only_what_was_known_by_then(without_polls: Served) -> None:
     moments = [row["creation_time_ms"] for row in listed(without_polls, "tasks")["result"] if row["creation_time_ms"]]
     first = int(min(moments))
     assert listed(without_polls, "placement_groups", f"at={first}")["total"] == 0
     assert listed(without_polls, "runtime_envs", f"at={first}")["total"] == 0
 
 
-def test_what_the_ledgers_call_lost_is_said_in_every_listing(tmp_path: Path) -> None:
+def test_every_listing_warns_of_losses_in_the_ledgers(tmp_path: Path) -> None:
     with a_server(tmp_path, with_loss) as server:
         for table in (*TABLES, *SUMMARIES):
             warning = listed(server, table)["partial_failure_warning"]
@@ -153,7 +151,7 @@ def test_what_the_ledgers_call_lost_is_said_in_every_listing(tmp_path: Path) -> 
             assert "never stored" not in warning  # the others had come twice
 
 
-def test_a_node_of_which_nothing_was_stored_is_said(tmp_path: Path) -> None:
+def test_a_node_without_files_is_reported(tmp_path: Path) -> None:
     lost = "e1b0ecf032fb73ce8aaf62b706baec4939d7c4222fc1abf012d26a71"
 
     def without_a_node(archive: Path) -> None:
@@ -163,7 +161,7 @@ def test_a_node_of_which_nothing_was_stored_is_said(tmp_path: Path) -> None:
         assert "Nothing was stored of Node" in listed(server, "tasks")["partial_failure_warning"]
 
 
-def test_types_of_events_that_nobody_knows_are_counted_apart(tmp_path: Path) -> None:
+def test_unknown_event_types_are_counted_separately(tmp_path: Path) -> None:
     strange = [{"eventId": str(n), "eventType": "QUANTUM_EVENT", "timestamp": "2026-11-15T20:00:00Z"} for n in range(3)]
     store = write_session(tmp_path, [*ran(1, "f", 1, 2), *strange])
     with served(store, tmp_path / "cache") as server:
@@ -176,5 +174,5 @@ def test_types_of_events_that_nobody_knows_are_counted_apart(tmp_path: Path) -> 
         assert "QUANTUM_EVENT" in page
 
 
-def test_everything_that_is_listed_says_what_it_needs() -> None:
+def test_every_listing_declares_its_sources() -> None:
     assert {listing for need in NEEDS for listing in need.listings} == {*TABLES, "serve"}

@@ -79,7 +79,7 @@ def test_the_first_directory_wins(tmp_path: Path) -> None:
     assert found.directory == tmp_path / "first" / "2.55.1"
 
 
-def test_what_is_no_build_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_directories_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     (tmp_path / "2.55.1").mkdir()
     write_build(tmp_path / "backup")

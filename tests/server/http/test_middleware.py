@@ -50,7 +50,7 @@ def server(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield running
 
 
-def test_answers_are_compressed_as_the_client_takes_them(server: Served) -> None:
+def test_answers_are_compressed_as_the_client_accepts(server: Served) -> None:
     plain = server.get(LARGE)
     assert "content-encoding" not in plain.headers
     packed = server.get(LARGE, {"Accept-Encoding": BROWSER})
@@ -60,7 +60,7 @@ def test_answers_are_compressed_as_the_client_takes_them(server: Served) -> None
     assert zstd.decompress(server.get(LARGE, {"Accept-Encoding": "zstd, gzip;q=0"}).body) == plain.body
 
 
-def test_caches_are_told_that_an_answer_depends_on_the_coding(server: Served) -> None:
+def test_answers_vary_by_the_accepted_coding(server: Served) -> None:
     for method, headers in (("GET", {}), ("HEAD", {}), ("GET", {"Accept-Encoding": "gzip"})):
         assert "Accept-Encoding" in server.get(LARGE, headers, method).headers["vary"]
     tag = server.get(LARGE).headers["etag"]
@@ -69,7 +69,7 @@ def test_caches_are_told_that_an_answer_depends_on_the_coding(server: Served) ->
 
 
 @pytest.mark.parametrize("form", ["{tag}", '"other", {tag}', 'W/"a,b",{tag} , W/"c"', "{strong}", "*"])
-def test_an_answer_that_the_client_has_is_not_sent_again(server: Served, form: str) -> None:
+def test_an_answer_with_a_known_tag_is_not_sent_again(server: Served, form: str) -> None:
     path = f"{S}/api/v0/actors"
     tag = server.get(path).headers["etag"]
     answer = server.get(path, {"If-None-Match": form.format(tag=tag, strong=tag.removeprefix("W/"))})
@@ -77,7 +77,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(server: Served, form: s
     assert (answer.headers["etag"], answer.headers["cache-control"]) == (tag, "no-cache")
 
 
-def test_an_answer_that_the_client_has_not_is_sent(server: Served) -> None:
+def test_an_answer_with_another_tag_is_sent(server: Served) -> None:
     path = f"{S}/api/v0/actors"
     tag = server.get(path).headers["etag"]
     for other in ('"*"', tag[:-2] + '"', tag.strip('W/"'), 'W/"other"'):
@@ -85,25 +85,25 @@ def test_an_answer_that_the_client_has_not_is_sent(server: Served) -> None:
     assert server.get(f"{S}/api/jobs/nope", {"If-None-Match": "*"}).status == 404
 
 
-def test_head_tells_as_much_as_get_without_the_body(server: Served) -> None:
+def test_head_has_the_headers_of_get(server: Served) -> None:
     answer = server.get(f"{S}/api/v0/nodes", method="HEAD")
     assert (answer.status, answer.body) == (200, b"")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_history_cannot_be_changed_and_the_refusal_says_what_can_be_done(server: Served, method: str) -> None:
+def test_writing_methods_are_refused_with_the_allowed_ones(server: Served, method: str) -> None:
     answer = server.get(f"{S}/api/jobs/", method=method)
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
     assert server.get(f"{S}/login", method=method).headers.get("allow", "GET, HEAD") != "POST"
 
 
-def test_where_one_signs_in_the_refusal_says_so(server: Served) -> None:
+def test_refusals_of_sign_in_routes_allow_post(server: Served) -> None:
     assert server.get("/login", method="PUT").headers["allow"] == "GET, HEAD, POST"
     assert server.get("/logout", method="DELETE").headers["allow"] == "POST"
     assert server.get("/s/a/b/c/login", method="POST").headers["allow"] == "GET, HEAD"
 
 
-def test_a_number_that_is_too_long_is_called_so(server: Served) -> None:
+def test_overlong_numbers_are_refused(server: Served) -> None:
     answer = server.get(f"{S}/api/v0/tasks?limit=99999999999999999999999")
     assert (answer.status, answer.json["msg"]) == (400, "invalid limit: 23 digits, expected at most 18")
     assert "at most 18" in server.get(f"{S}/api/v0/tasks?limit={'9' * 5000}").json["msg"]
@@ -129,9 +129,7 @@ MISSING = (
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_what_is_not_there_is_no_404_for_a_ray_that_would_then_answer_for_its_own_cluster(
-    server: Served, path: str
-) -> None:
+def test_a_ray_that_forwards_requests_gets_410_instead_of_404(server: Served, path: str) -> None:
     plain = server.get(S + path)
     passed_on = server.get(S + path, THROUGH_RAY)
     assert (plain.status, passed_on.status) == (404, 410)
@@ -139,7 +137,7 @@ def test_what_is_not_there_is_no_404_for_a_ray_that_would_then_answer_for_its_ow
     assert server.get("/s/default/nope/latest" + path, THROUGH_RAY).status == 410
 
 
-def test_metrics_count_every_request_however_many_there_were(server: Served) -> None:
+def test_metrics_have_exact_counts_of_any_size(server: Served) -> None:
     statistics = RequestStatistics()
     for number in (999_999, 12_345_678, 12_345_679):
         statistics.requests["GET", 200], statistics.seconds = number, number + 0.125
@@ -149,7 +147,7 @@ def test_metrics_count_every_request_however_many_there_were(server: Served) -> 
         assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125
 
 
-def test_an_address_that_is_much_too_long_is_refused_in_plain_text(server: Served) -> None:
+def test_an_overlong_address_is_refused_in_plain_text(server: Served) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = connection.recv(4096)

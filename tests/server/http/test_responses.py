@@ -41,7 +41,7 @@ def test_a_listing_is_its_rows_with_commas_between(sizes: list[int]) -> None:
     assert sent(growing_json(HEAD, iter(texts), TAIL)) == whole
 
 
-def test_who_makes_the_rows_never_waits_for_who_reads_them() -> None:
+def test_a_slow_reader_does_not_hold_up_the_producer() -> None:
     made = threading.Event()
 
     def texts() -> Iterator[Sequence[bytes]]:
@@ -61,7 +61,7 @@ def test_who_makes_the_rows_never_waits_for_who_reads_them() -> None:
     assert b"".join(read) == HEAD + b", ".join(b"%d" % number for number in range(100)) + TAIL
 
 
-def test_what_cannot_be_made_whole_is_broken_off() -> None:
+def test_an_answer_that_fails_midway_is_cut_off() -> None:
     def texts() -> Iterator[Sequence[bytes]]:
         yield [b"1"]
         raise MemoryError("no room for the second")
@@ -76,7 +76,7 @@ def test_what_cannot_be_made_whole_is_broken_off() -> None:
     assert all(message.get("more_body", True) for message in read), "it looks as if it were whole"
 
 
-def test_nothing_more_is_made_for_who_has_gone() -> None:
+def test_production_stops_when_the_client_disconnects() -> None:
     going, made = threading.Event(), list[int]()
 
     def texts() -> Iterator[Sequence[bytes]]:
@@ -100,7 +100,7 @@ def test_nothing_more_is_made_for_who_has_gone() -> None:
 
 
 @pytest.mark.parametrize("read", [0, 1, 3, 100])
-def test_what_is_made_while_it_is_read_is_closed_when_nobody_reads_on(read: int) -> None:
+def test_a_streamed_answer_is_closed_when_the_client_disconnects(read: int) -> None:
     closed: list[bool] = []
 
     def parts() -> Generator[bytes]:

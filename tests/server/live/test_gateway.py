@@ -53,7 +53,7 @@ def here(store: Store, tmp_path: Path) -> Iterator[Place]:
 # Listed and entered.
 
 
-def test_a_running_cluster_is_listed_once_with_its_older_sessions_beneath(store: Store, tmp_path: Path) -> None:
+def test_a_running_cluster_is_listed_once_followed_by_its_older_sessions(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path) as here:
         before = here.rows()
         assert {row["sessionName"] for row in before} == {STORED}
@@ -74,7 +74,7 @@ def test_a_running_cluster_is_listed_once_with_its_older_sessions_beneath(store:
         assert len(here.rows()) == 3
 
 
-def test_the_stored_part_of_the_running_session_is_not_listed_beside_it_but_opens(here: Place) -> None:
+def test_the_stored_part_of_the_running_session_is_not_listed_but_opens(here: Place) -> None:
     here.head.session = STORED
     changed = ray_cluster("default", "demo")
     changed["status"]["head"]["podName"] = "a-new-head"
@@ -116,9 +116,7 @@ def test_the_cluster_of_a_rayservice_is_entered_by_its_owner_the_newest_that_is_
     assert here.server.get("/enter_cluster/default/rayservice/chat").json["name"] == "serve-b"
 
 
-def test_without_permission_the_list_says_what_is_missing_and_stored_sessions_work(
-    store: Store, tmp_path: Path
-) -> None:
+def test_without_permission_the_list_has_a_note_and_stored_sessions_work(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path) as here:
         until(lambda: here.kube.watching == 1)
         here.kube.rules.clear()
@@ -131,7 +129,7 @@ def test_without_permission_the_list_says_what_is_missing_and_stored_sessions_wo
 # Passed on to the head.
 
 
-def test_nothing_of_the_viewer_but_path_query_and_accept_reaches_the_head(here: Place) -> None:
+def test_only_path_query_and_accept_are_forwarded_to_the_head(here: Place) -> None:
     sent = {
         "Cookie": "cluster_name=x; ray-authentication-token=mine",
         "Authorization": "Bearer mine",
@@ -148,7 +146,7 @@ def test_nothing_of_the_viewer_but_path_query_and_accept_reaches_the_head(here: 
     assert "mine" not in str(headers)
 
 
-def test_of_the_heads_answer_only_harmless_things_reach_the_viewer(here: Place) -> None:
+def test_only_harmless_parts_of_the_heads_answer_reach_the_viewer(here: Place) -> None:
     hostile = {
         "Content-Type": "text/html",
         "Set-Cookie": "session_name=theirs",
@@ -170,7 +168,7 @@ def test_of_the_heads_answer_only_harmless_things_reach_the_viewer(here: Place) 
     )
 
 
-def test_the_pages_are_ours_not_the_heads(here: Place) -> None:
+def test_pages_come_from_the_server_not_from_the_head(here: Place) -> None:
     here.head.answers["/"] = (200, {"Content-Type": "text/html"}, b"<script>theirs()</script>")
     here.head.answers["/static/js/theirs.js"] = (200, {"Content-Type": "text/javascript"}, b"theirs()")
     page = here.server.get(f"{LIVE}/")
@@ -180,7 +178,7 @@ def test_the_pages_are_ours_not_the_heads(here: Place) -> None:
     assert here.server.get(LIVE).status == 307
 
 
-def test_secrets_in_the_heads_answers_are_hidden(here: Place, store: Store, tmp_path: Path) -> None:
+def test_secrets_in_the_heads_answers_are_redacted(here: Place, store: Store, tmp_path: Path) -> None:
     secret = {"runtime_env": {"env_vars": {"HF_TOKEN": "hf_abc"}}}
     body = (200, {"Content-Type": "application/json"}, json.dumps(secret).encode())
     here.head.answers["/api/jobs/"] = body
@@ -219,7 +217,7 @@ def test_a_running_cluster_cannot_be_changed(here: Place, method: str) -> None:
     assert all(seen == "GET" for seen, _, _ in here.head.requests)
 
 
-def test_names_in_paths_are_passed_on_as_one_part(here: Place) -> None:
+def test_names_in_paths_are_forwarded_as_one_part(here: Place) -> None:
     here.server.get(f"{LIVE}/api/jobs/a%20b%3Fc%23d")
     assert here.passed_on()[-1][1] == "/api/jobs/a%20b%3Fc%23d"
 
@@ -233,7 +231,7 @@ def test_a_trailing_slash_makes_no_difference(here: Place) -> None:
     ]
 
 
-def test_a_heads_own_error_is_passed_on(here: Place) -> None:
+def test_errors_of_the_head_are_forwarded(here: Place) -> None:
     told = (404, {"Content-Type": "text/plain"}, b"Job nope does not exist")
     here.head.answers["/api/jobs/nope"] = told
     answer = here.server.get(f"{LIVE}/api/jobs/nope")
@@ -241,7 +239,7 @@ def test_a_heads_own_error_is_passed_on(here: Place) -> None:
     assert NOTE not in answer.headers
 
 
-def test_every_path_that_is_passed_on_is_one_of_the_dashboard_and_only_read() -> None:
+def test_every_forwarded_path_is_a_read_only_one_of_the_dashboard() -> None:
     forwarded = list(forwarded_paths(ROUTES))
     acting = ("profile", "kill", "traceback", "packages")
     assert not [path for path in forwarded if any(word in path for word in acting)]
@@ -272,7 +270,7 @@ def test_a_log_is_followed_line_by_line_to_its_end(here: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["export_events/event_EXPORT_ACTOR.log", "y&filename=events/event_GCS.log"])
-def test_secrets_are_hidden_in_the_log_files_that_ray_itself_writes(here: Place, name: str) -> None:
+def test_secrets_in_log_files_of_ray_are_redacted(here: Place, name: str) -> None:
     body = b'{"n": 1}\n{"env_vars": {"A": "hunter2"}}\n'
     here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, body)
     answer = here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename={name}")
@@ -280,7 +278,7 @@ def test_secrets_are_hidden_in_the_log_files_that_ray_itself_writes(here: Place,
     assert here.server.get(f"{LIVE}/api/v0/logs/file?node_id=x&filename=worker.out").body == body
 
 
-def test_when_the_viewer_leaves_the_head_is_left_too(here: Place) -> None:
+def test_a_request_to_the_head_ends_when_the_viewer_disconnects(here: Place) -> None:
     with following(here) as response:
         assert response.readline() == b"first line\n"
         response.close()
@@ -288,7 +286,7 @@ def test_when_the_viewer_leaves_the_head_is_left_too(here: Place) -> None:
 
 
 @pytest.mark.parametrize("through_api_server", [False, True])
-def test_a_jobs_log_is_listened_to(store: Store, tmp_path: Path, through_api_server: bool) -> None:
+def test_the_web_socket_of_a_jobs_log_is_forwarded(store: Store, tmp_path: Path, through_api_server: bool) -> None:
     with place(store, tmp_path, through_api_server=through_api_server) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.until_known()
@@ -304,7 +302,7 @@ def test_a_jobs_log_is_listened_to(store: Store, tmp_path: Path, through_api_ser
             assert here.head.left.wait(60)
 
 
-def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(here: Place) -> None:
+def test_an_interrupted_answer_is_never_completed(here: Place) -> None:
     here.head.breaks |= {"/api/v0/logs/file", "/nodes"}
     here.head.answers["/api/v0/logs/file"] = (200, {"Content-Type": "text/plain"}, b"half of")
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -351,7 +349,7 @@ def secret(token: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "default", "name": "demo"}, "data": data}
 
 
-def test_the_clusters_token_is_shown_to_its_head_and_read_again_when_refused(store: Store, tmp_path: Path) -> None:
+def test_the_clusters_token_is_sent_to_its_head_and_read_again_when_refused(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path, read_secrets=True) as here:
         here.head.token = "one"
         here.kube.put("Secret", secret("one"))
@@ -369,7 +367,7 @@ def test_the_clusters_token_is_shown_to_its_head_and_read_again_when_refused(sto
         assert "refused the request with 403" in refused.headers[NOTE]
 
 
-def test_a_cluster_whose_token_is_not_to_be_read_is_shown_from_the_archive(store: Store, tmp_path: Path) -> None:
+def test_a_cluster_with_an_unavailable_token_is_shown_from_the_archive(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo", spec={"authOptions": {"mode": "token"}}))
         here.until_known()
@@ -398,7 +396,7 @@ def test_a_head_that_does_not_answer_is_replaced_by_the_archive_with_a_note(
     assert here.head.address == good
 
 
-def test_a_head_that_is_gone_is_left_alone_for_a_while_and_the_status_says_so(store: Store, tmp_path: Path) -> None:
+def test_an_unreachable_head_is_not_contacted_for_a_while(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path, address=lambda _: "http://127.0.0.1:1") as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.until_known()
@@ -412,7 +410,7 @@ def test_a_head_that_is_gone_is_left_alone_for_a_while_and_the_status_says_so(st
         assert float(silent[0].split()[1]) >= 1
 
 
-def test_a_running_cluster_without_anything_stored_says_so(store: Store, tmp_path: Path) -> None:
+def test_a_running_cluster_without_stored_data_answers_503(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path, address=lambda _: "http://127.0.0.1:1") as here:
         here.kube.put("RayCluster", ray_cluster("default", "fresh"))
         here.until_known()
@@ -421,7 +419,7 @@ def test_a_running_cluster_without_anything_stored_says_so(store: Store, tmp_pat
         assert "nothing of it is archived yet" in answer.json["msg"]
 
 
-def test_without_the_live_proxy_heads_are_never_asked(store: Store, tmp_path: Path) -> None:
+def test_without_the_live_proxy_heads_are_never_contacted(store: Store, tmp_path: Path) -> None:
     with place(store, tmp_path, heads=False) as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.until_known()
@@ -435,9 +433,7 @@ def test_without_the_live_proxy_heads_are_never_asked(store: Store, tmp_path: Pa
         assert here.head.requests == []
 
 
-def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
-    here: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_cluster_stays_available_for_a_while(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "_AVAILABLE_FOR", 10.0**9)  # the stored session is older than an hour
     entered = cookies(here.server.get("/enter_cluster/default/demo/live"))
     assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
@@ -452,7 +448,7 @@ def test_a_cluster_that_is_deleted_while_somebody_looks_stays_for_a_while(
     assert here.server.get("/enter_cluster/default/demo/live").status == 404
 
 
-def test_with_the_api_server_down_everything_goes_on_as_last_seen(here: Place) -> None:
+def test_without_the_api_server_the_last_known_clusters_are_shown(here: Place) -> None:
     with here.kube.down():
         until(lambda: "may be out of date" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live", STORED]
@@ -464,7 +460,7 @@ def test_with_the_api_server_down_everything_goes_on_as_last_seen(here: Place) -
 # Who may see it.
 
 
-def test_a_cluster_that_one_may_not_see_does_not_exist_live_either(store: Store, tmp_path: Path) -> None:
+def test_a_hidden_cluster_does_not_exist_under_live_either(store: Store, tmp_path: Path) -> None:
     rules = [
         {"token": "ann-token-0123456789", "name": "ann", "namespaces": ["default"]},
         {"token": "bob-token-0123456789", "name": "bob", "namespaces": ["team"]},
@@ -509,7 +505,7 @@ def cookies(answer: Any) -> dict[str, str]:
         b'["--api-key x"]',
     ],
 )
-def test_what_may_hold_a_secret_is_looked_through(body: bytes) -> None:
+def test_json_that_may_contain_secrets_is_recognized(body: bytes) -> None:
     assert has_secrets(body)
     assert redacted(json.loads(body)) != json.loads(body)
     assert not has_secrets(b'{"result": [{"task_id": "01", "state": "RUNNING", "name": "leaf"}]}')

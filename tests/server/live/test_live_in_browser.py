@@ -83,9 +83,7 @@ def picture(page: Page, name: str) -> None:
         page.picture(Path(folder) / f"{name}.png")
 
 
-def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_archive(
-    here: Watched, page: Page
-) -> None:
+def test_an_open_page_reports_a_deleted_cluster_and_reloads_from_the_archive(here: Watched, page: Page) -> None:
     page.open(here.url)
     page.wait("document.querySelector('.hb-live [data-word]').textContent === 'Live'")
     page.wait(DASHBOARD)
@@ -106,7 +104,7 @@ def test_a_deleted_cluster_is_told_while_one_looks_and_the_next_load_shows_the_a
     picture(page, "live-from-archive")
 
 
-def test_the_live_and_the_stored_dashboard_are_shown_by_the_pages_that_are_chosen(here: Watched, page: Page) -> None:
+def test_live_and_stored_dashboards_use_the_chosen_version(here: Watched, page: Page) -> None:
     for path in (LIVE, f"/s/default/demo/{STORED}/"):
         page.open(here.place.server.url + path)
         page.wait(DASHBOARD)
@@ -120,7 +118,7 @@ def test_the_live_and_the_stored_dashboard_are_shown_by_the_pages_that_are_chose
         assert page.complaints == []
 
 
-def test_a_silent_head_is_told_and_when_it_speaks_again_it_is_shown(here: Watched, page: Page) -> None:
+def test_an_open_page_reports_an_unreachable_head_until_it_answers(here: Watched, page: Page) -> None:
     page.open(here.url)
     address, here.address = here.address, "http://127.0.0.1:1"
     page.wait(NOTE)

@@ -123,7 +123,7 @@ def test_the_dashboard_of_a_running_cluster_is_shown(scene: Scene, way: str) -> 
     assert server.get(f"{LIVE}/api/v0/nodes", method="HEAD").status in (200, 405)
 
 
-def test_a_job_is_seen_and_its_log_followed_while_it_runs(scene: Scene) -> None:
+def test_a_running_job_is_listed_and_its_log_followed(scene: Scene) -> None:
     scene.ray.submit(JOB, scene.collector.port, submission_id="watched", wait=False)
     until(lambda: b"the first line" in scene.server.get(f"{LIVE}/api/jobs/watched/logs").body)
     until(lambda: len(scene.rows("/api/v0/tasks?filter_keys=name&filter_predicates=%3D&filter_values=leaf")) == 3)
@@ -152,7 +152,7 @@ def test_a_job_is_seen_and_its_log_followed_while_it_runs(scene: Scene) -> None:
     until(lambda: scene.server.get(f"{LIVE}/api/jobs/watched").json["status"] == "SUCCEEDED")
 
 
-def test_the_session_that_runs_is_listed_as_live_alone_and_opens_from_the_archive_by_its_name(scene: Scene) -> None:
+def test_the_running_session_is_listed_once_and_opens_from_the_archive_by_name(scene: Scene) -> None:
     name = scene.ray.session.name
     until(lambda: name in {session.name for session in read_catalog(scene.store).sessions})
     until(lambda: [row["sessionName"] for row in scene.server.get("/clusters").json] == ["live"])
@@ -160,7 +160,7 @@ def test_the_session_that_runs_is_listed_as_live_alone_and_opens_from_the_archiv
     until(lambda: len(scene.server.get(stored).rows) == 3)
 
 
-def test_when_the_head_dies_the_same_address_shows_the_archive_and_says_so(scene: Scene) -> None:
+def test_when_the_head_dies_the_archive_is_shown_with_a_note(scene: Scene) -> None:
     name = scene.ray.session.name
     leaves = f"{LIVE}/api/v0/tasks?filter_keys=name&filter_predicates=%3D&filter_values=leaf"
     assert NOTE not in scene.server.get(leaves).headers

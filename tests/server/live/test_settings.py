@@ -48,12 +48,12 @@ def servers(settings: LiveSettings) -> list[str]:
     return [discovery.kubernetes.access.server for discovery in make_fleet(settings)._discoveries]
 
 
-def test_outside_of_kubernetes_there_is_nothing_to_ask() -> None:
+def test_outside_of_kubernetes_the_fleet_is_empty() -> None:
     fleet = make_fleet(LiveSettings())
     assert (fleet.has_kubernetes, fleet.heads, fleet.running, fleet.missing) == (False, None, [], [])
 
 
-def test_kubectls_own_kubeconfig_is_used_only_when_asked_for(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubectls_kubeconfig_is_used_only_on_request(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(config("mine")))
     assert servers(LiveSettings()) == []
     assert servers(LiveSettings(kube="on")) == ["http://mine-a"]
@@ -73,9 +73,7 @@ def test_several_kubeconfigs_and_contexts_are_several_api_servers(config: Config
     assert make_fleet(LiveSettings(kubeconfigs=named, live_proxy=False)).heads is None
 
 
-def test_what_was_named_must_be_there_and_what_was_not_is_only_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_kubeconfig_is_an_error_only_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (LiveSettings(kube="on"), LiveSettings(kubeconfigs="/nowhere"), LiveSettings(kube_context="x")):
         with pytest.raises(Misconfigured):
             make_fleet(wrong)
@@ -95,7 +93,7 @@ def test_what_was_named_must_be_there_and_what_was_not_is_only_told(
         (("--use-kubernetes-proxy=perhaps",), "not a valid boolean"),
     ],
 )
-def test_a_wrong_choice_is_told_in_one_line(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
+def test_invalid_settings_are_reported_in_one_line(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
     done = run_cli("serve", "--storage", tmp_path.as_uri(), *flags, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
     assert done.returncode == 2
     assert told in done.stderr

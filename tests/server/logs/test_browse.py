@@ -51,13 +51,13 @@ def test_the_directory_of_the_head_is_listed_and_its_files_are_read(server: Serv
 
 
 @pytest.mark.parametrize("path", ["/logs/odd", "/logs/odd/"])
-def test_a_folder_has_a_page_of_its_own_and_names_are_no_markup(server: Served, path: str) -> None:
+def test_a_folder_has_an_index_page_with_escaped_names(server: Served, path: str) -> None:
     found = links(server, S + path)
     assert list(found) == [ODD.removeprefix("odd/")]
     assert server.get(*found.values()).body == b"odd"
 
 
-def test_another_node_can_be_named(server: Served) -> None:
+def test_another_node_can_be_selected(server: Served) -> None:
     found = links(server, f"{S}/logs/?node_id={SIDE}")
     assert "gcs_server.out" not in found
     assert server.get(found["raylet.out"]).body == captured().logs[SIDE, "raylet.out"]
@@ -67,7 +67,7 @@ def test_another_node_can_be_named(server: Served) -> None:
 @pytest.mark.parametrize(
     "name", ["nope.log", "../events", "..%2f..%2fnode_events", "%2e%2e/", "/etc/passwd", "%00", "od", "raylet"]
 )
-def test_what_is_not_listed_is_not_there(server: Served, name: str) -> None:
+def test_unlisted_names_are_not_found(server: Served, name: str) -> None:
     answer = server.get(f"{S}/logs/{name}")
     assert answer.status == 404
     assert "list the node's logs" in answer.json["msg"]

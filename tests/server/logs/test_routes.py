@@ -176,7 +176,7 @@ def listed(answer: dict[str, Any]) -> tuple[bool, str, set[tuple[str, str]]]:
     return answer["result"], answer["msg"], {(c, name) for c, name in found if name not in added | empty}
 
 
-def test_every_log_answer_of_a_live_ray_is_given_again(asked: Client) -> None:
+def test_every_recorded_log_answer_of_a_live_ray_is_reproduced(asked: Client) -> None:
     assert check_truth(asked) == 85
 
 
@@ -259,7 +259,7 @@ RAYLET = {"node_id": HEAD, "filename": "raylet.out"}
         ({"node_id": "0" * 56, "filename": "raylet.out"}, 404),
     ],
 )
-def test_what_can_be_asked(asked: Client, query: dict[str, Any], status: int) -> None:
+def test_selections_of_logs(asked: Client, query: dict[str, Any], status: int) -> None:
     answer = asked.file(**query)
     assert answer.status_code == status, answer.text
     assert answer.content
@@ -269,7 +269,7 @@ def test_what_can_be_asked(asked: Client, query: dict[str, Any], status: int) ->
     assert (streamed.status_code, streamed.content) == (status, answer.content)
 
 
-def test_only_file_and_stream_are_there(asked: Client) -> None:
+def test_only_file_and_stream_exist(asked: Client) -> None:
     assert asked.refused("/api/v0/logs/tail", **RAYLET)[0] == 400
 
 
@@ -304,7 +304,7 @@ def test_no_parameter_leads_out_of_the_session(asked: Client, payload: str) -> N
 
 
 @pytest.mark.parametrize("payload", ["../etc/passwd", "..", "/etc/passwd", "../../secret"])
-def test_a_path_that_leads_out_is_told_to_be_wrong(asked: Client, payload: str) -> None:
+def test_a_path_outside_of_the_log_directory_is_refused(asked: Client, payload: str) -> None:
     assert asked.refused(node_id=HEAD, filename=payload)[0] == 400
     assert asked.refused(node_id="../evil", filename="raylet.out")[0] == 400
     assert asked.refused("/api/v0/logs", node_id=HEAD, glob=payload)[0] == 400
@@ -333,7 +333,7 @@ def test_a_node_without_events_is_listed_and_read(asked: Client) -> None:
     assert asked.file(node_id=WITHOUT_EVENTS, filename="raylet.out").content == b"nobody told of this node\n"
 
 
-def test_who_asks_for_no_node_or_an_unknown_one_is_told_what_to_do(asked: Client) -> None:
+def test_a_missing_or_unknown_node_is_refused_with_a_hint(asked: Client) -> None:
     status, message = asked.refused("/api/v0/logs")
     assert (status, "/api/v0/nodes" in message) == (400, True)
     status, message = asked.refused("/api/v0/logs", node_id="0" * 56)
@@ -437,7 +437,7 @@ def test_a_task_without_known_lines_shows_its_workers_file(asked: Client) -> Non
     assert answer.content == captured().logs[HEAD, f"{WORKER}.out"]
 
 
-def test_an_attempt_that_was_not_made_is_told_with_those_that_were(asked: Client) -> None:
+def test_an_unknown_attempt_is_refused_with_the_known_ones(asked: Client) -> None:
     status, message = asked.refused(task_id="7564f550cd91c929ffffffffffffffffffffffff04000000", attempt_number=7)
     assert (status, "[0, 1]" in message) == (404, True)
 
@@ -464,7 +464,7 @@ def test_an_actor_whose_last_worker_left_no_file_shows_an_earlier_life(tmp_path:
 # Bytes
 
 
-def test_bytes_pass_as_they_are(asked: Client) -> None:
+def test_bytes_are_sent_unchanged(asked: Client) -> None:
     body = {name: body for _, name, body in EXTRA}["binary.log"]
     assert asked.file(node_id=HEAD, filename="binary.log", lines=-1).content == body
     assert asked.file(node_id=HEAD, filename="binary.log", lines=1).content == b"no newline at the end"
@@ -541,7 +541,7 @@ def test_a_jobs_log_is_text_whatever_it_printed(asked: Client) -> None:
     }
 
 
-def test_an_unknown_job_is_told_as_ray_does(asked: Client) -> None:
+def test_an_unknown_job_gets_rays_message(asked: Client) -> None:
     answer = asked.get("/api/jobs/none/logs")
     assert (answer.status_code, answer.text) == (404, "Job none does not exist")
 
@@ -652,14 +652,14 @@ def test_a_long_log_is_followed_from_its_beginning_without_a_byte_missing(growin
         assert read(20 * MIB) == body[MIB:]
 
 
-def test_a_collector_that_falls_silent_ends_what_is_followed(growing: Growing) -> None:
+def test_a_follower_ends_when_the_heartbeat_is_overdue(growing: Growing) -> None:
     with growing.followed(filename="raylet.out", lines=1) as read:
         assert read(8) == b"line 99\n"
         growing.told(alive_until=time.time() - 1000)
         assert read(1) == b""
 
 
-def test_there_are_only_so_many_followers_and_who_leaves_makes_room(
+def test_the_number_of_followers_is_limited_and_freed_on_disconnect(
     growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_following, "_followers", threading.BoundedSemaphore(1))
@@ -679,7 +679,7 @@ def test_there_are_only_so_many_followers_and_who_leaves_makes_room(
     until(there_is_room)
 
 
-def test_a_file_whose_tails_became_whole_since_they_were_listed_is_read(growing: Growing) -> None:
+def test_a_file_whose_tails_were_replaced_after_the_listing_is_read(growing: Growing) -> None:
     assert growing.client.file(node_id=NODE, filename="raylet.out", lines=1).content == b"line 99\n"
     growing.node.finish()
     assert growing.node.bundles() == []
@@ -706,9 +706,7 @@ def test_following_reads_only_what_is_new(tmp_path: Path) -> None:
     node.shipper.close()
 
 
-def test_a_follower_bears_an_archive_that_cannot_be_reached_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_follower_survives_a_short_outage_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
     node.write("raylet.out", b"one\n")
     node.interval()

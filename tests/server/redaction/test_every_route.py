@@ -64,14 +64,14 @@ def telling(server: Served, paths: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("route", [*(route.path for route in ROUTES), "/_session", "/_status"])
-def test_no_route_tells_a_secret(servers: tuple[Served, Served], route: str) -> None:
+def test_no_route_reveals_a_secret(servers: tuple[Served, Served], route: str) -> None:
     usual, showing = servers
     assert telling(usual, paths(route)) == []
     if route in TELLING:
         assert any(telling(showing, [path]) for path in paths(route))
 
 
-def test_the_list_of_sessions_tells_none_and_none_can_be_searched_for(servers: tuple[Served, Served]) -> None:
+def test_the_list_of_sessions_reveals_no_secret_to_a_search(servers: tuple[Served, Served]) -> None:
     usual, showing = servers
     for server in servers:
         server.get(f"{S}/_digest")
@@ -82,7 +82,7 @@ def test_the_list_of_sessions_tells_none_and_none_can_be_searched_for(servers: t
     assert b"was running" in showing.get("/?q=hunter2").body
 
 
-def test_names_that_differ_in_a_secret_only_are_counted_together(tmp_path: Path) -> None:
+def test_names_that_differ_only_in_a_secret_are_counted_together(tmp_path: Path) -> None:
     events = [each for number in (1, 2) for each in ran(number, f"load(password={SECRET}{number})", 1, 2)]
     with served(write_session(tmp_path, [*events, *ran(3, "fine", 1, 2)]), tmp_path / "cache") as server:
         answer = server.get(f"{S}/api/v0/tasks/summarize").json["data"]["result"]["result"]

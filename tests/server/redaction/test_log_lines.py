@@ -79,7 +79,7 @@ def test_values_of_variables_stay_out_of_ray_s_own_files(server: Served, name: s
 
 
 @pytest.mark.parametrize("name", [EXPORTED, AGENT])
-def test_they_stay_out_of_the_log_directory_too(server: Served, name: str) -> None:
+def test_values_of_variables_stay_out_of_the_log_directory(server: Served, name: str) -> None:
     assert server.get(f"{S}/logs/{name}").body == log(server, name, lines=-1)
 
 
@@ -88,7 +88,7 @@ def test_an_operator_can_show_them(open_server: Served) -> None:
     assert log(open_server, AGENT, lines=-1) == captured().logs[HEAD, AGENT]
 
 
-def test_lines_are_what_they_were_but_for_the_values(server: Served, open_server: Served) -> None:
+def test_only_the_values_in_a_line_change(server: Served, open_server: Served) -> None:
     shown, whole = log(server, EXPORTED, lines=-1).splitlines(), log(open_server, EXPORTED, lines=-1).splitlines()
     assert len(shown) == len(whole)
     for line, original in zip(shown, whole, strict=True):
@@ -111,24 +111,24 @@ def test_the_last_lines_are_those_of_the_whole_file(server: Served, name: str, l
     assert log(server, name, lines=lines).splitlines(keepends=True) == whole[-lines:]
 
 
-def test_a_torn_line_is_hidden_whole(server: Served) -> None:
+def test_a_torn_line_is_redacted_completely(server: Served) -> None:
     *_, last = log(server, "export_events/event_EXPORT_TORN.log", lines=-1).splitlines()
     assert last == b"<redacted>"
 
 
-def test_what_programs_printed_passes_as_it_is(server: Served) -> None:
+def test_output_of_programs_is_sent_unchanged(server: Served) -> None:
     name = "job-driver-fx-env.log"
     assert log(server, name, lines=-1) == captured().logs[HEAD, name]
 
 
-def test_answers_with_and_without_secrets_have_tags_of_their_own(server: Served, open_server: Served) -> None:
+def test_answers_with_and_without_secrets_have_different_tags(server: Served, open_server: Served) -> None:
     url = f"{S}/api/v0/logs/file?node_id={HEAD}&filename={AGENT}"
     hidden, shown = server.get(url), open_server.get(url)
     assert hidden.headers["etag"] != shown.headers["etag"]
     assert server.get(url, {"If-None-Match": hidden.headers["etag"]}).status == 304
 
 
-def test_they_stay_out_of_the_download_too(server: Served, open_server: Served) -> None:
+def test_values_of_variables_stay_out_of_the_download(server: Served, open_server: Served) -> None:
     for asked, expected in ((server, False), (open_server, True)):
         archive = zipfile.ZipFile(io.BytesIO(asked.get(f"{S}/_download").body))
         for name in (EXPORTED, AGENT):
@@ -148,7 +148,7 @@ def test_they_stay_out_of_the_download_too(server: Served, open_server: Served) 
         ("myevents.log", False),
     ],
 )
-def test_which_files_are_ray_s_own(name: str, expected: bool) -> None:
+def test_files_that_ray_writes_are_recognized(name: str, expected: bool) -> None:
     assert (written_by_ray(name) is not None) is expected
 
 
@@ -164,7 +164,7 @@ def test_pieces_may_end_anywhere(cuts: list[int], name: str) -> None:
     assert sent.count(b"\n") == body.count(b"\n")
 
 
-def test_a_line_without_end_is_never_held() -> None:
+def test_an_overlong_line_is_never_held_in_memory() -> None:
     def pieces() -> Iterator[bytes]:
         yield b"first\n"
         for _ in range(64):

@@ -56,7 +56,7 @@ def is_suspect(
 @example("https://a/b?X-Goog-Signature=7")
 @example("OPENAI_KEY\u00a0=7")
 @example("--db-pass x")
-def test_every_text_with_something_to_hide_is_suspect(database: duckdb.DuckDBPyConnection, text: str) -> None:
+def test_sql_suspects_every_text_that_contains_secrets(database: duckdb.DuckDBPyConnection, text: str) -> None:
     if redacted(text) != text:
         for column in ("name", "error_message", "call_site", "extra_data"):
             assert is_suspect(database, **{column: text}), column
@@ -93,7 +93,7 @@ def test_python_and_sql_agree_on_names(database: duckdb.DuckDBPyConnection, name
 @settings(deadline=None)
 @given(text=_TEXTS)
 @example("--hf-token x")
-def test_what_tasks_have_in_common_is_looked_at_once(database: duckdb.DuckDBPyConnection, text: str) -> None:
+def test_texts_that_tasks_share_are_checked_once(database: duckdb.DuckDBPyConnection, text: str) -> None:
     """What a row need not be asked for any more is found beforehand; the rest is asked for still."""
     if redacted(text) == text:
         return
@@ -110,7 +110,7 @@ def are_repeated(database: duckdb.DuckDBPyConnection, **told: str | None) -> boo
     return bool(database.execute(repeated_secrets("told", "told")).fetchall()[0][0])
 
 
-def test_environments_in_common_are_suspect_for_what_stands_beside_their_variables(
+def test_shared_environments_are_suspected_for_values_beside_their_variables(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
     assert not are_repeated(database, runtime_env='{"env_vars": {"TOKEN": "x"}, "pip": ["polars"]}')
@@ -124,12 +124,12 @@ def test_environments_in_common_are_suspect_for_what_stands_beside_their_variabl
         *("signal: SIGTERM", "signature = inspect.signature(f)", "partition_key=7", "--passes 3", "assigned: 7"),
     ],
 )
-def test_a_text_that_only_sounds_like_one_is_not(database: duckdb.DuckDBPyConnection, text: str) -> None:
+def test_ordinary_texts_are_not_suspected(database: duckdb.DuckDBPyConnection, text: str) -> None:
     assert not is_suspect(database, name=text, error_message=text, call_site=text, extra_data=text)
     assert not is_suspect(database, name=text, detail=False)
 
 
-def test_a_runtime_environment_is_suspect_for_what_stands_beside_its_variables(
+def test_a_runtime_environment_is_suspected_for_values_beside_its_variables(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
     assert not is_suspect(database, runtime_env='{"env_vars": {"TOKEN": "x"}, "pip": ["polars"]}')
@@ -137,7 +137,7 @@ def test_a_runtime_environment_is_suspect_for_what_stands_beside_its_variables(
     assert is_suspect(database, runtime_env='{"config": {"token": "x"}}')
 
 
-def test_long_names_are_judged_as_short_ones() -> None:
+def test_long_names_are_treated_like_short_ones() -> None:
     assert is_secret("a_" * 100 + "token")
     assert not is_secret("a_" * 100 + "tokens")
     assert [is_secret(name) for name in ("hfToken", "max_tokens", "HF_TOKEN", "key")] == [True, False, True, False]

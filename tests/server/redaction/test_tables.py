@@ -31,14 +31,14 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Rebuilt:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_nothing_that_the_api_hides_is_in_it(rebuilt: Rebuilt, table: str) -> None:
+def test_a_table_contains_nothing_that_the_api_redacts(rebuilt: Rebuilt, table: str) -> None:
     before = lines(rebuilt.tables, f"from {rebuilt.tables.source(table)}")
     assert SECRET in str(before)
     assert SECRET not in str(lines(rebuilt.tables, without_secrets(rebuilt.tables, table)))
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_columns_and_whatever_is_no_secret_stay_as_they_were(rebuilt: Rebuilt, table: str) -> None:
+def test_columns_and_other_values_are_unchanged(rebuilt: Rebuilt, table: str) -> None:
     tables = rebuilt.tables
     sql = without_secrets(tables, table)
     assert tables.rows(f"describe ({sql})") == tables.rows(f"describe from {tables.source(table)}")
@@ -46,16 +46,14 @@ def test_columns_and_whatever_is_no_secret_stay_as_they_were(rebuilt: Rebuilt, t
         assert row == redacted(was)
 
 
-def test_what_sounds_like_a_secret_and_is_none_is_untouched(rebuilt: Rebuilt) -> None:
+def test_suspected_texts_without_secrets_are_unchanged(rebuilt: Rebuilt) -> None:
     where = f"where task_id = '{task_id(2)}'"
     tables = rebuilt.tables
     hidden = lines(tables, f"from ({without_secrets(tables, 'tasks')}) {where}")
     assert hidden == lines(tables, f"from {tables.source('tasks')} {where}")
 
 
-def test_of_too_many_texts_those_that_cannot_be_held_are_hidden_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_beyond_the_memory_limit_are_redacted_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [
         each
         for number in range(1, 50)

@@ -57,12 +57,12 @@ def end_of(those: SessionFiles, *ledgers: Ledger, last_event_ns: int | None = LA
 
 
 @pytest.mark.parametrize("generation", [Generation.A, Generation.A_PRIME, Generation.B])
-def test_a_cluster_whose_events_come_once_an_hour_goes_on_for_more_than_one(generation: Generation) -> None:
+def test_a_cluster_with_hourly_events_is_live_for_more_than_an_hour(generation: Generation) -> None:
     assert end_of(files(event_file(generation, HOUR + 5 * MINUTE))) is None
     assert end_of(files(event_file(generation, 3 * HOUR))) == LAST_NS
 
 
-def test_a_quiet_cluster_goes_on_while_its_answers_are_stored_again() -> None:
+def test_a_quiet_cluster_is_live_while_snapshots_are_stored() -> None:
     quiet = event_file(Generation.C, 30 * HOUR)
     assert end_of(files(quiet, polled=30.0)) is None
     assert end_of(files(quiet, polled=11 * MINUTE)) == LAST_NS
@@ -74,7 +74,7 @@ def test_logs_are_signs_of_life_too() -> None:
     assert end_of(files(quiet, polled=HOUR, tails=MINUTE)) is None
 
 
-def test_a_cluster_that_nobody_polls_may_be_silent_for_longer() -> None:
+def test_a_cluster_without_polling_may_be_silent_for_longer() -> None:
     assert end_of(files(event_file(Generation.C, HOUR))) is None
     assert end_of(files(event_file(Generation.C, 2 * HOUR))) == LAST_NS
 

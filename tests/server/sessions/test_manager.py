@@ -34,14 +34,14 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def test_a_session_opens_once_for_all_who_ask_at_the_same_time(store: Store, tmp_path: Path) -> None:
+def test_concurrent_requests_share_one_opening(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server, ThreadPoolExecutor(12) as threads:
         answers = list(threads.map(lambda _: server.get(f"{S}/api/v0/tasks?limit=1"), range(12)))
         assert {answer.status for answer in answers} == {200}
         assert server.sessions.opened_total == 1
 
 
-def test_opening_goes_on_when_the_client_leaves(store: Store, tmp_path: Path) -> None:
+def test_opening_continues_when_the_client_disconnects(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.request("GET", f"{S}/api/v0/tasks")
@@ -49,7 +49,7 @@ def test_opening_goes_on_when_the_client_leaves(store: Store, tmp_path: Path) ->
         until(lambda: server.sessions.open_count == 1)
 
 
-def test_progress_is_told_while_a_session_opens(store: Store, tmp_path: Path) -> None:
+def test_progress_is_reported_while_a_session_opens(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         first = server.get(f"{S}/_status").json
         assert first["stage"] != "closed"
@@ -59,7 +59,7 @@ def test_progress_is_told_while_a_session_opens(store: Store, tmp_path: Path) ->
         assert server.get(f"{S}/_status").json["ready"] is True
 
 
-def test_closed_and_evicted_sessions_open_again_by_themselves(store: Store, tmp_path: Path) -> None:
+def test_evicted_sessions_are_reopened_on_request(store: Store, tmp_path: Path) -> None:
     for number in range(3):
         write_archive(store, Generation.C, Cluster("default", f"other{number}"))
     with served(store, tmp_path / "cache", most_open=1) as server:
@@ -69,7 +69,7 @@ def test_closed_and_evicted_sessions_open_again_by_themselves(store: Store, tmp_
         assert server.sessions.open_count <= 2
 
 
-def test_what_a_running_session_adds_is_seen_soon(store: Store, tmp_path: Path) -> None:
+def test_additions_to_a_live_session_appear_soon(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         assert server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 2
         (session,) = read_catalog(store).sessions
@@ -88,7 +88,7 @@ def test_what_a_running_session_adds_is_seen_soon(store: Store, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
-def test_logs_that_are_stored_after_all_events_are_seen_too(store: Store, tmp_path: Path, *, over: bool) -> None:
+def test_logs_that_arrive_after_all_events_appear_too(store: Store, tmp_path: Path, *, over: bool) -> None:
     (session,) = read_catalog(store).sessions
     prefix = layout.session_prefix(session.root, session.cluster, session.name)
     node = min(captured().events)
@@ -108,7 +108,7 @@ def test_logs_that_are_stored_after_all_events_are_seen_too(store: Store, tmp_pa
             assert (again.status, again.json["data"]["result"]) == (200, {"internal": ["late.log"]})
 
 
-def test_completeness_is_told_from_ledgers_and_listing(store: Store, tmp_path: Path) -> None:
+def test_completeness_comes_from_ledgers_and_the_listing(store: Store, tmp_path: Path) -> None:
     (session,) = read_catalog(store).sessions
     head = min(captured().events)
     ledger = {"node": head, "ended": "graceful", "events": {"received": 5, "stored": 4, "dropped_by_ray": 1}}
@@ -123,7 +123,7 @@ def test_completeness_is_told_from_ledgers_and_listing(store: Store, tmp_path: P
     assert told["tasks_with_most_spans"] == 0
 
 
-def test_a_session_that_ended_is_closed_and_can_be_seen_raw(store: Store, tmp_path: Path) -> None:
+def test_an_ended_session_is_closed_unless_raw_is_requested(store: Store, tmp_path: Path) -> None:
     (session,) = read_catalog(store).sessions
     for node in captured().events:
         ledger = {"node": node, "ended": "graceful", "events": {}}
@@ -152,7 +152,7 @@ def damage(cache: Path, table: str = "tasks") -> list[Path]:
 DETAILS = f"{S}/api/v0/tasks?limit=1000&detail=1"
 
 
-def test_an_index_that_became_damaged_is_made_anew_and_the_request_answered(store: Store, tmp_path: Path) -> None:
+def test_an_index_damaged_while_open_is_rebuilt_and_the_request_answered(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         whole = server.get(DETAILS + "&raw=1")
         assert len(damage(tmp_path / "cache")) == 1
@@ -160,7 +160,7 @@ def test_an_index_that_became_damaged_is_made_anew_and_the_request_answered(stor
         assert (answer.status, answer.rows) == (200, whole.rows)
 
 
-def test_so_is_one_that_a_server_finds_when_it_starts(store: Store, tmp_path: Path) -> None:
+def test_an_index_damaged_before_the_start_is_rebuilt(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         whole = server.get(DETAILS + "&raw=1")
     damage(tmp_path / "cache")
@@ -169,7 +169,7 @@ def test_so_is_one_that_a_server_finds_when_it_starts(store: Store, tmp_path: Pa
         assert (answer.status, answer.rows) == (200, whole.rows)
 
 
-def test_so_is_one_that_cannot_even_be_opened(store: Store, tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_opened_is_rebuilt(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         server.get(f"{S}/api/v0/nodes")
     for file in (tmp_path / "cache").glob("*/*/*.parquet"):
@@ -178,7 +178,7 @@ def test_so_is_one_that_cannot_even_be_opened(store: Store, tmp_path: Path) -> N
         assert len(server.get(f"{S}/api/v0/nodes").rows) == 2
 
 
-def test_many_who_read_a_damaged_index_at_the_same_time_all_get_the_right_answer(store: Store, tmp_path: Path) -> None:
+def test_concurrent_readers_of_a_damaged_index_get_the_right_answer(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server, ThreadPoolExecutor(12) as threads:
         whole = server.get(DETAILS + "&raw=1")
         damage(tmp_path / "cache")
@@ -188,7 +188,7 @@ def test_many_who_read_a_damaged_index_at_the_same_time_all_get_the_right_answer
         assert server.sessions.opened_total == 2
 
 
-def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session(store: Store, tmp_path: Path) -> None:
+def test_damage_that_reading_does_not_notice_is_found_after_opening(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         server.get(f"{S}/api/v0/nodes")
     (documents,) = (tmp_path / "cache").glob("*/*/cluster_events.parquet")
@@ -201,7 +201,7 @@ def test_damage_that_can_be_read_is_found_soon_after_a_server_opened_the_session
             assert server.get(f"{S}/api/v0/nodes").status == 200
 
 
-def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
+def test_a_failing_query_on_a_sound_index_verifies_it_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(asked: SessionRequest) -> object:
@@ -215,7 +215,7 @@ def test_a_query_that_fails_on_a_sound_index_has_it_looked_through_once(
 
 
 @pytest.mark.parametrize("at_once", [100, 20_000], ids=["streamed", "held"])
-def test_so_is_one_that_a_long_listing_begins_to_read(
+def test_an_index_that_fails_in_a_streamed_listing_is_rebuilt(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(listing, "BUFFERED_MAX", at_once)
@@ -226,7 +226,7 @@ def test_so_is_one_that_a_long_listing_begins_to_read(
         assert server.get(url + "&again").rows == whole.rows
 
 
-def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room(
+def test_streamed_answers_are_limited_and_freed_on_disconnect(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "BUFFERED_MAX", 100)
@@ -248,7 +248,7 @@ def test_only_so_many_large_answers_are_sent_at_a_time_and_who_leaves_makes_room
         server.sessions.release(opened)
 
 
-def test_damage_is_said_in_the_answers(store: Store, tmp_path: Path) -> None:
+def test_answers_warn_of_damaged_files(store: Store, tmp_path: Path) -> None:
     (session,) = read_catalog(store).sessions
     prefix = layout.session_prefix(session.root, session.cluster, session.name)
     store.put(layout.event_file_key(prefix, "11" * 28, None, 1794776280 * 10**9), b"\x1f\x8bnot gzip at all")

@@ -68,11 +68,11 @@ def account(role: str = "head", ended: str | None = None, alive_until: float = 0
         (SessionOverview(summary("ended")), "ended"),
     ],
 )
-def test_the_state_is_that_of_the_head_by_its_last_sign_of_life(known: SessionOverview, state: str) -> None:
+def test_the_state_follows_from_the_heads_last_sign_of_life(known: SessionOverview, state: str) -> None:
     assert known.state(NOW) == state
 
 
-def test_a_session_without_ledgers_lives_while_files_come() -> None:
+def test_a_session_without_ledgers_is_live_while_files_are_stored() -> None:
     silent = {**summary().facts, "ended": None, "alive_until": None}
     accounts = msgspec.structs.replace(summary().accounts, collectors=0, head_ended=False)
     for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
@@ -111,14 +111,14 @@ def test_a_session_without_ledgers_lives_while_files_come() -> None:
         (SessionOverview(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
     ],
 )
-def test_what_is_missing_is_told_with_its_reason(known: SessionOverview, share: float | None, short: str) -> None:
+def test_missing_events_are_reported_with_a_reason(known: SessionOverview, share: float | None, short: str) -> None:
     row = make_row(session(), known, known.state(NOW), redact=True)
     assert (row.completeness.share, row.completeness.short) == (share, short)
     assert bool(row.completeness.why) == bool(short)
     assert row.is_incomplete == (share is not None and bool(short))
 
 
-def test_a_row_shows_the_job_that_runs_before_one_that_failed_and_counts_the_others() -> None:
+def test_a_row_shows_a_running_job_first_and_counts_the_others() -> None:
     base = summary("live").jobs[0]
     jobs = [
         msgspec.structs.replace(base, job_id=f"0{number}000000", status=status, start_ms=number)
@@ -130,7 +130,7 @@ def test_a_row_shows_the_job_that_runs_before_one_that_failed_and_counts_the_oth
     assert (row.job.status, row.other_jobs, row.other_failed) == ("RUNNING", 3, 2)
 
 
-def test_secrets_in_what_a_job_runs_can_neither_be_seen_nor_searched() -> None:
+def test_secrets_in_entrypoints_are_neither_shown_nor_searchable() -> None:
     told = summary_of(made(failed=1), NOW, entrypoint="train --api-key hunter2", error="login failed: password=hunter3")
     row = make_row(session(), SessionOverview(told), "ended", redact=True)
     assert row.job is not None
@@ -155,7 +155,7 @@ class Counting:
         return getattr(self._store, name)
 
 
-def test_each_object_is_read_once_and_summaries_not_even_by_the_next_process(tmp_path: Path) -> None:
+def test_each_object_is_read_once_and_summaries_are_cached_on_disk(tmp_path: Path) -> None:
     store = Counting(open_store(DirectorySettings(tmp_path / "archive")))
     write_fleet(store, 40, NOW)  # type: ignore[arg-type]
     sessions = read_catalog(store).sessions  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_each_object_is_read_once_and_summaries_not_even_by_the_next_process(tmp
     assert all(second.of(entry).summary == first.of(entry).summary for entry in sessions)
 
 
-def test_what_changed_or_went_away_is_noticed_and_what_is_damaged_counts_as_not_indexed(tmp_path: Path) -> None:
+def test_changed_removed_and_damaged_summaries_are_noticed(tmp_path: Path) -> None:
     store = open_store(DirectorySettings(tmp_path / "archive"))
     fleet = write_fleet(store, 10, NOW)
     sessions = {entry.name: entry for entry in read_catalog(store).sessions}
@@ -212,7 +212,7 @@ def fail() -> list[Row]:
     raise Unreachable("no route to host")
 
 
-def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path) -> None:
+def test_a_failure_is_raised_without_a_list_and_reported_beside_one(tmp_path: Path) -> None:
     clock = [NOW]
     source = Told()
     fleet = SessionList([source], lambda: clock[0])
@@ -234,7 +234,7 @@ def test_without_any_list_a_failure_is_told_and_with_one_it_stays(tmp_path: Path
     fleet.close()
 
 
-def test_a_list_some_seconds_old_is_shown_at_once_while_a_newer_one_is_made() -> None:
+def test_an_older_list_is_shown_while_a_newer_one_is_read() -> None:
     clock = [NOW]
     source = Told()
     fleet = SessionList([source], lambda: clock[0])

@@ -48,7 +48,7 @@ def summarized(indexer: Indexer) -> set[str]:
     return {found.key.split("/")[-2] for _, found in indexer.summaries.list()}
 
 
-def test_the_newest_sessions_get_their_index(store: Store, tmp_path: Path) -> None:
+def test_the_newest_sessions_are_prebuilt(store: Store, tmp_path: Path) -> None:
     write_fleet(store, 3, 1_700_000_000.0, summarized=False)
     with indexing(store, tmp_path / "cache", newest=2) as indexer:
         until(lambda: len(summarized(indexer)) == 2)
@@ -57,7 +57,7 @@ def test_the_newest_sessions_get_their_index(store: Store, tmp_path: Path) -> No
     assert any(found.key.endswith("manifest.json") for found in store.list("history-index"))
 
 
-def test_nothing_happens_while_the_server_is_busy(store: Store, tmp_path: Path) -> None:
+def test_prebuilding_waits_while_requests_run(store: Store, tmp_path: Path) -> None:
     asked = threading.Semaphore(0)
     busy = threading.Event()
 
@@ -74,14 +74,14 @@ def test_nothing_happens_while_the_server_is_busy(store: Store, tmp_path: Path) 
         until(lambda: summarized(indexer) == {"demo"})
 
 
-def test_a_session_too_large_is_left_to_whoever_opens_it(store: Store, tmp_path: Path) -> None:
+def test_a_session_over_the_size_limit_is_skipped(store: Store, tmp_path: Path) -> None:
     write_fleet(store, 1, 1_700_000_000.0, summarized=False)
     with indexing(store, tmp_path / "cache", most_bytes=1000) as indexer:
         until(lambda: len(summarized(indexer)) == 1)
         assert "demo" not in summarized(indexer)
 
 
-def test_a_damaged_session_does_not_keep_the_others_from_theirs(store: Store, tmp_path: Path) -> None:
+def test_a_damaged_session_does_not_stop_the_others(store: Store, tmp_path: Path) -> None:
     write_fleet(store, 2, 1_900_000_000.0, summarized=False)
     for found in list(store.list("history-ledger")):
         store.put(found.key, b"\xff{not json")
@@ -89,7 +89,7 @@ def test_a_damaged_session_does_not_keep_the_others_from_theirs(store: Store, tm
         until(lambda: "demo" in summarized(indexer))
 
 
-def test_one_process_of_a_machine_does_it_and_another_takes_over(store: Store, tmp_path: Path) -> None:
+def test_one_process_of_a_machine_prebuilds_and_another_takes_over(store: Store, tmp_path: Path) -> None:
     asked = threading.Event()
 
     def idle() -> bool:
@@ -108,7 +108,7 @@ def test_one_process_of_a_machine_does_it_and_another_takes_over(store: Store, t
     assert asked.is_set()
 
 
-def test_zero_switches_it_off_and_it_ends_at_once(store: Store, tmp_path: Path) -> None:
+def test_zero_disables_prebuilding_and_stopping_is_immediate(store: Store, tmp_path: Path) -> None:
     with indexing(store, tmp_path / "cache", newest=0) as indexer:
         assert not [thread for thread in threading.enumerate() if thread.name == "index-ahead"]
     assert summarized(indexer) == set()

@@ -10,7 +10,7 @@ import pytest
 from ray_history.server.sessions.standby import Standby
 
 
-def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:
+def test_each_object_is_taken_once_and_the_last_is_discarded() -> None:
     left: list[int] = []
     spare = Standby(count().__next__, left.append)
     assert [spare.take() for _ in range(3)] == [0, 1, 2]
@@ -18,14 +18,14 @@ def test_each_is_taken_once_and_the_one_that_is_left_is_thrown_away() -> None:
     assert left == [3]
 
 
-def test_it_is_made_before_anybody_asks() -> None:
+def test_the_object_is_created_before_it_is_taken() -> None:
     made = threading.Event()
     spare = Standby(made.set, lambda _: None)
     assert made.wait(10)
     spare.close()
 
 
-def test_who_comes_after_a_failure_gets_another() -> None:
+def test_after_a_failure_another_object_is_created() -> None:
     numbers = count()
 
     def make() -> int:
