@@ -147,7 +147,7 @@ class Spool:
         return min((segment.created_ns for segment in self._unshipped()), default=None)
 
     def close(self) -> None:
-        """Let go of the directory; what is stored stays for the next process."""
+        """Release the directory; stored bodies remain for the next process."""
         with self._writing:
             if self._closed:
                 return
