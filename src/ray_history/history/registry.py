@@ -319,7 +319,7 @@ _JOBS = Table(
         case when {_ENDED_JOB} then end_ms else ray_ms(coalesce(driver_end_ns, {{end}})) end as end_ms
     )""",
     sources=("SUBMISSION_JOB_DEFINITION_EVENT", "SUBMISSION_JOB_LIFECYCLE_EVENT", EXPORT_FILES, "/api/jobs/"),
-    without_sources="Submitted jobs are known by their drivers alone: Ray wrote no export files, and /api/jobs/ was "
+    without_sources="Submitted jobs are known from their drivers alone: Ray wrote no export files, and /api/jobs/ was "
     "not polled.",
     log_lines={"export_event": "export_events/event_EXPORT_*.log*"},
 )
@@ -343,7 +343,7 @@ _NODES = Table(
         case when state = 'DEAD' then end_ns else {{end}} end as end_ns
     )""",
     sources=("NODE_DEFINITION_EVENT", "NODE_LIFECYCLE_EVENT", "/api/v0/nodes"),
-    without_sources="Nodes are known by their files alone: no events about nodes were stored, and /api/v0/nodes was "
+    without_sources="Nodes are known from their files alone: no events about nodes were stored, and /api/v0/nodes was "
     "not polled.",
 )
 
@@ -375,8 +375,8 @@ _WORKERS = Table(
         case when is_alive then ray_ms({{end}}) else end_time_ms end as end_time_ms
     )""",
     sources=("WORKER_DEFINITION_EVENT", "WORKER_LIFECYCLE_EVENT", "/api/v0/workers"),
-    without_sources="Of workers only drivers are known: no events about workers were stored (Ray sends them from 2.57 "
-    "on), and /api/v0/workers was not polled.",
+    without_sources="Of workers only drivers are known: no events about workers were stored (Ray sends them since "
+    "2.57), and /api/v0/workers was not polled.",
 )
 
 _PLACEMENT_GROUPS = Table(
@@ -394,8 +394,8 @@ _PLACEMENT_GROUPS = Table(
     )""",
     has_mentioned_rows=True,
     sources=("PLACEMENT_GROUP_DEFINITION_EVENT", "PLACEMENT_GROUP_LIFECYCLE_EVENT", "/api/v0/placement_groups"),
-    without_sources="Placement groups are known only as far as tasks and actors name them: /api/v0/placement_groups "
-    "was not polled.",
+    without_sources="Only placement groups that tasks and actors refer to are known: /api/v0/placement_groups was not "
+    "polled.",
 )
 
 _RUNTIME_ENVS = Table(
@@ -414,8 +414,7 @@ _RUNTIME_ENVS = Table(
     runtime_envs={"runtime_env": "runtime_env"},
     has_mentioned_rows=True,
     sources=("/api/v0/runtime_envs",),
-    without_sources="Runtime environments are known only as far as tasks ran in them: /api/v0/runtime_envs was not "
-    "polled.",
+    without_sources="Only runtime environments in which tasks ran are known: /api/v0/runtime_envs was not polled.",
 )
 
 _CLUSTER_EVENTS = Table(
@@ -432,7 +431,7 @@ _CLUSTER_EVENTS = Table(
     sort_keys={"time": "event_ns"},
     filters=_filters(text="event_id severity source_type"),
     sources=(LOG_FILES, "PLATFORM_EVENT"),
-    without_sources="Cluster events are unknown: they stand in log files, and none were stored.",
+    without_sources="Cluster events are unknown: they are in log files, and none were stored.",
     log_lines={"log_event": "events/event_*.log*"},
 )
 

@@ -212,7 +212,7 @@ def test_a_session_whose_head_shut_down_in_order_is_not_lost(tmp_path: Path) -> 
     card = section(page, "h-c").text
     assert "100% of 20 events" in card
     assert "Node gpu-3 did not end in order" in card
-    assert "2 events could not be read" in card
+    assert "2 events could not be understood" in card
 
 
 @pytest.mark.parametrize("more", ["nothing", "logs", "answers", "a task without times"])
