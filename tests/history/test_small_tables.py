@@ -1,4 +1,4 @@
-"""Actors, nodes, workers, jobs and the rest, rule by rule."""
+"""The small tables, rule by rule: actors, nodes, workers, jobs and others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def dead(at: float, **context: Any) -> Event:
     return actor_step("DEAD", at, deathCause={"actorDiedErrorContext": context})
 
 
-def test_an_actor_is_where_it_last_lived(built: Built) -> None:
+def test_an_actor_has_the_node_and_worker_of_its_last_start(built: Built) -> None:
     row = built(
         node(),
         actor(name="named", isDetached=True),
@@ -77,7 +77,7 @@ def test_an_actor_is_where_it_last_lived(built: Built) -> None:
     assert some(row, "repr_name num_restarts class_name death_cause") == ("me", "1", "Counter", None)
 
 
-def test_restarts_are_counted_by_their_reason(built: Built) -> None:
+def test_restarts_are_counted_by_reason(built: Built) -> None:
     reasons = ["ACTOR_FAILURE", "LINEAGE_RECONSTRUCTION", "NODE_PREEMPTION", "NODE_PREEMPTION"]
     steps = [actor_step("RESTARTING", at, restartReason=reason) for at, reason in enumerate(reasons)]
     row = built(actor(), actor_life(*steps), actor_life(*steps[:2], at=1)).row("actors")
@@ -85,7 +85,7 @@ def test_restarts_are_counted_by_their_reason(built: Built) -> None:
     assert some(row, counted) == ("4", "1", "2")
 
 
-def test_a_dead_actor_died_when_it_was_first_said(built: Built) -> None:
+def test_an_actor_died_at_the_first_report_of_its_death(built: Built) -> None:
     tables = built(
         actor(),
         actor_life(ALIVE, dead(5, errorMessage="worker died")),
@@ -94,7 +94,7 @@ def test_a_dead_actor_died_when_it_was_first_said(built: Built) -> None:
     assert tables.columns("actors", "state, end_ns, exit_detail") == [("DEAD", ns(5), "the job ended too")]
 
 
-def test_a_dead_actor_may_live_again(built: Built) -> None:
+def test_a_dead_actor_can_be_restarted(built: Built) -> None:
     tables = built(
         actor(),
         actor_life(ALIVE, dead(5, errorMessage="out of scope")),
@@ -105,7 +105,7 @@ def test_a_dead_actor_may_live_again(built: Built) -> None:
     assert tables.row("actors", View(at=ns(5.5)))["state"] == "DEAD"
 
 
-def test_each_cause_of_death_has_rays_shape(built: Built) -> None:
+def test_each_cause_of_death_has_the_shape_of_rays_api(built: Built) -> None:
     told: list[tuple[Event, Row]] = [
         (
             {
@@ -184,7 +184,7 @@ def test_each_cause_of_death_has_rays_shape(built: Built) -> None:
     assert details == ["gone", "E", "pip", "no", "oom"]
 
 
-def test_an_actor_that_never_started_is_closed_as_such(built: Built) -> None:
+def test_an_actor_that_never_started_is_closed_as_never_started(built: Built) -> None:
     tables = built(actor(), actor_life(actor_step("PENDING_CREATION", 1)))
     assert some(tables.row("actors"), "state node_id pid") == ("PENDING_CREATION", None, 0)
     closed = tables.row("actors", View(closed_at=ns(9)))
@@ -192,14 +192,14 @@ def test_an_actor_that_never_started_is_closed_as_such(built: Built) -> None:
     assert closed["death_cause"]["actor_died_error_context"]["never_started"] is True
 
 
-def test_an_actor_only_defined_waits_and_one_never_defined_is_shown(built: Built) -> None:
+def test_actors_with_only_a_definition_or_only_a_lifecycle_are_listed(built: Built) -> None:
     other = "ab" * 12 + JOB
     rows = {row["actor_id"]: row for row in built(actor(), actor_life(ALIVE, actor=other)).rows("actors")}
     assert rows[ACTOR]["state"] == "DEPENDENCIES_UNREADY"
     assert some(rows[other], "state job_id class_name") == ("ALIVE", JOB, "")
 
 
-def test_a_death_without_a_cause_stays_without_one_when_the_session_is_closed(built: Built) -> None:
+def test_a_closed_view_adds_no_cause_to_a_death_without_one(built: Built) -> None:
     tables = built(actor(), actor_life(ALIVE, actor_step("DEAD", 5)))
     assert tables.row("actors", View(closed_at=ns(9))) == tables.row("actors")
 
@@ -207,7 +207,7 @@ def test_a_death_without_a_cause_stays_without_one_when_the_session_is_closed(bu
 # Nodes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_lives_with_its_resources_until_it_is_dead(built: Built) -> None:
+def test_a_node_has_its_resources_until_it_is_dead(built: Built) -> None:
     resources = {"CPU": 2.0, "node:__internal_head__": 1.0}
     tables = built(node(), node_life("ALIVE", 0, resources=resources), node_life("DEAD", 9))
     row = tables.row("nodes")
@@ -223,7 +223,7 @@ def test_a_node_lives_with_its_resources_until_it_is_dead(built: Built) -> None:
     assert some(before, "state end_time_ms") == ("ALIVE", 0)
 
 
-def test_the_message_of_a_death_is_worded_as_ray_words_it(built: Built) -> None:
+def test_the_state_message_of_a_dead_node_is_that_of_ray(built: Built) -> None:
     worded = {
         "EXPECTED_TERMINATION": "Expected termination: told",
         "UNEXPECTED_TERMINATION": "Unexpected termination: told",
@@ -262,19 +262,19 @@ POLLED_NODE = {
 }
 
 
-def test_a_node_known_only_from_polling_is_shown(built: Built) -> None:
+def test_a_node_that_was_only_polled_is_listed(built: Built) -> None:
     tables = built(documents=[polled("nodes", POLLED_NODE)])
     assert tables.row("nodes") == POLLED_NODE
     assert tables.rows("nodes", View(at=ns(0))) == []
     assert some(tables.row("nodes", View(at=ns(3))), "state state_message end_time_ms") == ("ALIVE", None, 0)
 
 
-def test_a_death_that_only_polling_saw_counts(built: Built) -> None:
+def test_a_node_that_was_polled_as_dead_is_dead(built: Built) -> None:
     tables = built(node(OTHER_NODE), node_life("ALIVE", 1, OTHER_NODE), documents=[polled("nodes", POLLED_NODE)])
     assert some(tables.row("nodes"), "state end_time_ms node_ip") == ("DEAD", ms(5), "192.0.2.2")
 
 
-def test_what_lives_at_the_end_of_the_session_dies_with_it(built: Built) -> None:
+def test_a_closed_view_ends_what_was_alive(built: Built) -> None:
     tables = built(node(), node_life("ALIVE", 0), worker(), worker_alive(1), job(), actor(), actor_life(ALIVE))
     end = View(closed_at=ns(60))
     assert some(tables.row("nodes", end), "state state_message end_time_ms") == ("DEAD", CLUSTER_TERMINATED, ms(60))
@@ -297,7 +297,7 @@ def worker_row(tables: Rebuilt, worker: str, view: View | None = None) -> Row:
     return found
 
 
-def test_a_worker_lives_and_dies(built: Built) -> None:
+def test_a_worker_has_the_times_of_its_life(built: Built) -> None:
     tables = built(
         node(), worker(), worker_alive(1), worker_dead(5, "USER_ERROR", "it said"), worker_dead(7, "SYSTEM_ERROR")
     )
@@ -351,7 +351,7 @@ def test_workers_of_an_older_ray_come_from_polling(built: Built) -> None:
     )
 
 
-def test_a_workers_death_that_only_polling_saw_counts_for_it_and_its_tasks(built: Built) -> None:
+def test_the_polled_death_of_a_worker_fails_its_tasks(built: Built) -> None:
     tables = built(
         worker(),
         worker_alive(2),
@@ -363,7 +363,7 @@ def test_a_workers_death_that_only_polling_saw_counts_for_it_and_its_tasks(built
     assert some(tables.row("tasks"), "state end_time_ms") == ("FAILED", ms(6))
 
 
-def test_a_driver_is_a_worker_known_from_its_job(built: Built) -> None:
+def test_a_driver_is_a_worker_made_from_its_job(built: Built) -> None:
     row = built(node(), job(at=3)).row("workers")
     assert some(row, "worker_id worker_type pid node_id ip is_alive") == (
         JOB + "ff" * 24,
@@ -375,7 +375,7 @@ def test_a_driver_is_a_worker_known_from_its_job(built: Built) -> None:
     )
 
 
-def test_a_driver_is_gone_when_its_job_has_finished(built: Built) -> None:
+def test_a_driver_ends_with_its_job(built: Built) -> None:
     alive = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER", "is_alive": True, "end_time_ms": 0}
     for documents in ([], [polled("workers", alive)]):
         tables = built(job(at=1), job_life("CREATED", 1), job_life("FINISHED", 5), documents=documents)
@@ -385,11 +385,11 @@ def test_a_driver_is_gone_when_its_job_has_finished(built: Built) -> None:
         assert some(tables.row("workers", View(at=ns(4))), "is_alive end_time_ms") == (True, 0)
 
 
-def test_a_driver_of_which_only_the_end_arrived_makes_no_worker(built: Built) -> None:
+def test_the_end_of_an_unknown_driver_makes_no_worker(built: Built) -> None:
     assert built(job_life("FINISHED", 5)).rows("workers") == []
 
 
-def test_a_drivers_own_task_ends_with_its_job(built: Built) -> None:
+def test_the_task_of_a_driver_ends_with_its_job(built: Built) -> None:
     own = "ff" * 20 + JOB
     events = [job(), task(own, taskType="DRIVER_TASK"), lifecycle(own, ("RUNNING", 1), worker=JOB + "ff" * 24)]
     row = built(*events, job_life("FINISHED", 5)).row("tasks")
@@ -397,13 +397,13 @@ def test_a_drivers_own_task_ends_with_its_job(built: Built) -> None:
     assert row["error_message"].startswith("Job finishes")
 
 
-def test_polling_knows_more_of_a_driver(built: Built) -> None:
+def test_polling_adds_details_to_a_driver(built: Built) -> None:
     seen = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER"}
     row = built(job(), documents=[polled("workers", seen)]).row("workers")
     assert row == seen
 
 
-def test_the_detailed_answer_is_taken_when_there_are_two(built: Built) -> None:
+def test_a_detailed_snapshot_is_preferred(built: Built) -> None:
     short = document(
         "endpoint", "restful__api__v0__workers", {"data": {"result": {"result": [{"worker_id": WORKER, "pid": 1}]}}}
     )
@@ -453,12 +453,12 @@ POLLED_JOB = {
         ({"config": {"rayNamespace": "mine", "metadata": {}}}, False),
     ],
 )
-def test_drivers_of_rays_own_are_marked(built: Built, fields: dict[str, Any], expected: bool) -> None:
+def test_rays_own_drivers_are_internal(built: Built, fields: dict[str, Any], expected: bool) -> None:
     tables = built(job(**fields), job_life("CREATED", 1)).tables
     assert tables.rows(f"select is_internal from {tables.source('jobs')}") == [(expected,)]
 
 
-def test_a_driver_of_its_own_runs_until_its_driver_ends(built: Built) -> None:
+def test_a_job_without_a_submission_runs_until_its_driver_ends(built: Built) -> None:
     tables = built(node(), job(), job_life("CREATED", 1), job_life("FINISHED", 8))
     row = tables.row("jobs")
     assert some(row, "type status submission_id entrypoint metadata") == (
@@ -482,21 +482,21 @@ def test_a_submission_is_one_row_with_its_driver(built: Built) -> None:
     assert row == POLLED_JOB | {"driver_info": POLLED_JOB["driver_info"]}
 
 
-def test_the_most_advanced_status_counts_whoever_saw_it(built: Built) -> None:
+def test_the_most_advanced_status_of_all_sources_counts(built: Built) -> None:
     exported = exported_submission("sub", "SUCCEEDED", 9, end_time=str(ms(9)), message="Job finished successfully.")
     row = built(job(submission="sub"), documents=[polled_jobs(POLLED_JOB), exported]).row("jobs")
     assert some(row, "status message end_time") == ("SUCCEEDED", "Job finished successfully.", ms(9))
     assert row["driver_agent_http_address"] == "http://192.0.2.7:52365"
 
 
-def test_a_status_that_ray_has_not_counts_least(built: Built) -> None:
+def test_an_unknown_status_ranks_lowest(built: Built) -> None:
     exported = exported_submission("sub", "SUCCEEDED", 9, end_time=str(ms(9)))
     strange = polled_jobs(POLLED_JOB | {"status": "ALMOST"})
     assert built(job(submission="sub"), documents=[strange, exported]).row("jobs")["status"] == "SUCCEEDED"
     assert built(job(submission="sub"), documents=[strange]).row("jobs")["status"] == "ALMOST"
 
 
-def test_events_come_before_the_export_file_and_that_before_polling(built: Built) -> None:
+def test_events_rank_above_the_export_file_and_that_above_polling(built: Built) -> None:
     told = [submission_definition(1), submission_event("RUNNING", 2, message="event")]
     exported = exported_submission("sub", "RUNNING", 2, message="file", start_time=str(ms(1)))
     seen = polled_jobs(POLLED_JOB)
@@ -505,7 +505,7 @@ def test_events_come_before_the_export_file_and_that_before_polling(built: Built
     assert built(documents=[seen]).row("jobs")["message"] == "Job is currently running."
 
 
-def test_a_later_ray_tells_all_of_a_submission_by_events(built: Built) -> None:
+def test_a_submission_can_come_from_events_alone(built: Built) -> None:
     tables = built(
         submission_definition(1),
         submission_event("PENDING", 1, message="waiting"),
@@ -534,19 +534,19 @@ def test_a_later_ray_tells_all_of_a_submission_by_events(built: Built) -> None:
     assert some(midway, "status message end_time error_type") == ("RUNNING", "running", None, None)
 
 
-def test_what_polling_saw_at_the_end_had_not_happened_before(built: Built) -> None:
+def test_a_polled_end_does_not_apply_to_earlier_moments(built: Built) -> None:
     seen = POLLED_JOB | {"status": "SUCCEEDED", "end_time": ms(9), "message": "Job finished successfully."}
     tables = built(documents=[polled_jobs(seen)])
     assert some(tables.row("jobs", View(at=ns(5))), "status message end_time") == ("RUNNING", None, None)
     assert tables.rows("jobs", View(at=ns(0.5))) == []
 
 
-def test_of_several_drivers_of_a_submission_the_last_is_shown(built: Built) -> None:
+def test_a_submission_shows_its_last_driver(built: Built) -> None:
     row = built(job("02000000", submission="sub"), job("03000000", submission="sub")).row("jobs")
     assert some(row, "job_id submission_id type status") == ("03000000", "sub", "SUBMISSION", "RUNNING")
 
 
-def test_a_submission_last_seen_before_its_driver_finished_is_not_said_to_run_to_the_end(built: Built) -> None:
+def test_a_submission_ends_with_its_driver_if_it_was_not_polled_later(built: Built) -> None:
     events = job(at=1, submission="sub"), job_life("CREATED", 1), job_life("FINISHED", 5)
     tables = built(*events, documents=[polled_jobs(POLLED_JOB)])
     assert some(tables.row("jobs"), "status end_time") == ("RUNNING", None)
@@ -555,7 +555,7 @@ def test_a_submission_last_seen_before_its_driver_finished_is_not_said_to_run_to
     assert closed["message"] == f"{CLUSTER_TERMINATED} Its driver had finished, with an unknown result."
 
 
-def test_a_submission_that_never_started_a_driver_is_shown(built: Built) -> None:
+def test_a_submission_without_a_driver_is_listed(built: Built) -> None:
     exported = exported_submission(
         "sub", "FAILED", 3, message="no resources", start_time=str(ms(1)), end_time=str(ms(3))
     )
@@ -570,7 +570,7 @@ def test_a_submission_that_never_started_a_driver_is_shown(built: Built) -> None
     )
 
 
-def test_a_runtime_environment_that_is_no_json_costs_only_itself(built: Built) -> None:
+def test_an_invalid_runtime_environment_affects_no_other_field(built: Built) -> None:
     config = {"serializedRuntimeEnv": "{torn", "metadata": {}}
     row = built(job(config=config)).row("jobs")
     assert some(row, "job_id runtime_env entrypoint") == (JOB, {}, "python job.py")
@@ -626,7 +626,7 @@ POLLED_GROUP = {
 }
 
 
-def test_a_placement_group_is_told_by_events(built: Built) -> None:
+def test_a_placement_group_can_come_from_events(built: Built) -> None:
     tables = built(*group_events())
     row = tables.row("placement_groups")
     assert some(row, "placement_group_id name creator_job_id state is_detached") == (GROUP, "pg", JOB, "REMOVED", True)
@@ -638,18 +638,18 @@ def test_a_placement_group_is_told_by_events(built: Built) -> None:
     assert tables.rows("placement_groups", View(at=ns(0.5))) == []
 
 
-def test_a_placement_group_is_told_by_polling(built: Built) -> None:
+def test_a_placement_group_can_come_from_polling(built: Built) -> None:
     tables = built(documents=[polled("placement_groups", POLLED_GROUP)])
     assert tables.row("placement_groups") == POLLED_GROUP
     assert tables.rows("placement_groups", View(at=ns(0.5))) == []
 
 
-def test_where_both_tell_events_know_the_group_and_polling_its_statistics(built: Built) -> None:
+def test_events_describe_a_placement_group_and_polling_its_statistics(built: Built) -> None:
     row = built(*group_events(), documents=[polled("placement_groups", POLLED_GROUP)]).row("placement_groups")
     assert some(row, "name state is_detached stats") == ("pg", "REMOVED", True, POLLED_GROUP["stats"])
 
 
-def test_the_names_of_an_older_ray_are_understood(built: Built) -> None:
+def test_the_field_names_of_an_older_ray_are_read(built: Built) -> None:
     older = {name: value for name, value in POLLED_GROUP.items() if not name.startswith("topology")}
     older |= {"label_domain_key": {"k": "v"}, "label_domain_assignments": {"a": "b"}}
     row = built(documents=[polled("placement_groups", older)]).row("placement_groups")
@@ -671,7 +671,7 @@ def test_runtime_environments_are_as_polled(built: Built) -> None:
     assert built(documents=[polled("runtime_envs", seen)]).row("runtime_envs") == seen
 
 
-def test_a_runtime_environment_is_not_there_before_its_node(built: Built) -> None:
+def test_a_runtime_environment_is_listed_once_its_node_exists(built: Built) -> None:
     envs = [{"runtime_env": {}, "node_id": of} for of in (NODE, OTHER_NODE, "never told of", None)]
     tables = built(node(), node(OTHER_NODE, at=9), documents=[polled("runtime_envs", *envs)])
     assert len(tables.rows("runtime_envs")) == 4
@@ -694,7 +694,7 @@ def logged(event_id: str | None, timestamp: object, message: str = "m", **fields
     return document("log_event", "events/event_JOBS.log", body | fields, NODE)
 
 
-def test_cluster_events_of_both_kinds_of_timestamps_stand_together(built: Built) -> None:
+def test_cluster_events_can_have_either_kind_of_timestamp(built: Built) -> None:
     tables = built(
         documents=[logged("A", str(ms(3) // 1000)), logged("B", ms(5) // 1000), logged("C", ms(5) / 1000 + 0.5)]
     )
@@ -707,7 +707,7 @@ def test_cluster_events_of_both_kinds_of_timestamps_stand_together(built: Built)
     assert tables.columns("cluster_events", "event_id", View(at=ns(4))) == [("A",)]
 
 
-def test_a_cluster_event_is_shown_once_with_its_lines_unfolded_and_its_job(built: Built) -> None:
+def test_a_repeated_cluster_event_is_listed_once_with_its_lines_and_job(built: Built) -> None:
     one = logged("A", 1794772803, r"first\nsecond", custom_fields={"job_id": JOB})
     again = one | {"node_id": OTHER_NODE}
     tables = built(documents=[one, again, logged(None, 1794772803), logged("B", "no time")])
@@ -715,7 +715,7 @@ def test_a_cluster_event_is_shown_once_with_its_lines_unfolded_and_its_job(built
     assert tables.columns("cluster_events", "event_id, job_id") == [("A", JOB), ("B", None)]
 
 
-def test_cluster_events_told_once_and_several_times_are_the_same_in_whatever_order(built: Built) -> None:
+def test_neither_order_nor_repetition_changes_cluster_events(built: Built) -> None:
     once = logged("A", 1794772803, "m", label="l", custom_fields={"job_id": JOB})
     told = [once, logged("B", 1794772804, "aa"), logged("B", 1794772805, "bb"), logged("B", None, severity=None)]
     rows = [built(documents=documents).everything()["cluster_events"] for documents in (told, told[::-1])]
@@ -750,14 +750,14 @@ def test_kubernetes_events_are_cluster_events(built: Built) -> None:
     )
 
 
-def test_kubernetes_events_without_an_id_are_not_mixed(built: Built) -> None:
+def test_kubernetes_events_without_an_id_stay_apart(built: Built) -> None:
     told = [event("PLATFORM_EVENT", {"message": message}, at) for message, at in (("first", 3), ("second", 4))]
     nameless = [{name: value for name, value in each.items() if name != "eventId"} for each in told]
     tables = built(*nameless, *nameless)
     assert sorted(tables.columns("cluster_events", "message, event_ns")) == [("first", ns(3)), ("second", ns(4))]
 
 
-def test_the_facts_tell_what_the_session_was(built: Built) -> None:
+def test_facts_describe_the_session(built: Built) -> None:
     ledger = {"written": 1794772900.5, "alive_until": 1794772899.0, "events": {"received": 7, "stored": 6}}
     facts = built(
         node(),
@@ -803,12 +803,12 @@ def test_the_facts_tell_what_the_session_was(built: Built) -> None:
     ("endings", "ended"),
     [([], None), (["graceful"] * 2, "graceful"), (["graceful", None], "partly graceful"), ([None], "lost")],
 )
-def test_the_ledgers_tell_how_it_ended(built: Built, endings: list[str | None], ended: str | None) -> None:
+def test_facts_say_how_the_collectors_ended(built: Built, endings: list[str | None], ended: str | None) -> None:
     ledgers = [document("ledger", f"n{n}", {"ended": ending}, f"n{n}") for n, ending in enumerate(endings)]
     assert built(documents=ledgers).facts["ended"] == ended
 
 
-def test_nothing_at_all_makes_empty_tables(built: Built) -> None:
+def test_a_session_without_events_has_empty_tables(built: Built) -> None:
     tables = built()
     assert {len(rows) for rows in tables.everything().values()} == {0}
     assert some(tables.facts, "start_ns last_ns tasks ended") == (None, None, 0, None)

@@ -1,4 +1,4 @@
-"""What becomes of the events of a task, rule by rule."""
+"""Tasks, rule by rule: from events to rows."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ Built = Callable[..., Rebuilt]
 # States --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_state_is_the_furthest_by_rank_and_not_by_clock(built: Built) -> None:
+def test_the_state_is_the_last_by_rank_not_by_clock(built: Built) -> None:
     row = built(task(ONE), lifecycle(ONE, ("FINISHED", 5)), lifecycle(ONE, ("RUNNING", 60))).row("tasks")
     assert row["state"] == "FINISHED"
     assert (row["start_time_ms"], row["end_time_ms"]) == (ms(60), ms(5))
 
 
-def test_what_was_reached_decides(built: Built) -> None:
+def test_the_state_is_the_last_of_those_entered(built: Built) -> None:
     reached = {
         ("PENDING_ARGS_AVAIL",): "PENDING_ARGS_AVAIL",
         ("PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"): "PENDING_NODE_ASSIGNMENT",
@@ -82,7 +82,7 @@ def test_what_was_reached_decides(built: Built) -> None:
     assert [row["state"] for row in built(*events).rows("tasks")] == list(reached.values())
 
 
-def test_each_state_is_listed_once_with_its_first_time_in_the_order_of_rays_numbers(built: Built) -> None:
+def test_states_are_listed_with_their_first_time_in_the_order_of_rays_numbers(built: Built) -> None:
     row = built(
         task(ONE), lifecycle(ONE, ("RUNNING", 4), ("PENDING_ARGS_AVAIL", 1)), lifecycle(ONE, ("RUNNING", 3.5))
     ).row("tasks")
@@ -93,7 +93,7 @@ def test_each_state_is_listed_once_with_its_first_time_in_the_order_of_rays_numb
     assert row["creation_time_ms"] == ms(1)
 
 
-def test_nanoseconds_are_kept_and_milliseconds_are_rounded_as_ray_rounds(built: Built) -> None:
+def test_milliseconds_are_rounded_as_by_ray(built: Built) -> None:
     tables = built(
         task(ONE),
         lifecycle(
@@ -126,7 +126,7 @@ def test_only_the_failed_attempt_has_an_error_and_colours_are_removed(built: Bui
     assert (second["state"], second["error_type"], second["error_message"]) == ("FINISHED", None, None)
 
 
-def test_an_error_of_an_attempt_that_did_not_fail_is_not_shown(built: Built) -> None:
+def test_an_attempt_that_did_not_fail_shows_no_error(built: Built) -> None:
     row = built(task(ONE), lifecycle(ONE, *RAN, ("FINISHED", 5), error=("WORKER_DIED", "no"))).row("tasks")
     assert (row["state"], row["error_type"], row["error_message"]) == ("FINISHED", None, None)
 
@@ -138,7 +138,7 @@ def test_an_error_survives_events_without_one(built: Built) -> None:
     assert (row["error_type"], row["error_message"]) == ("OUT_OF_MEMORY", "oom")
 
 
-def test_the_last_error_told_counts(built: Built) -> None:
+def test_the_last_error_counts(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, ("FAILED", 5), error=("WORKER_DIED", ""), at=6),
@@ -150,7 +150,7 @@ def test_the_last_error_told_counts(built: Built) -> None:
 # Decided by the control plane, without an event ----------------------------------------------------------------------
 
 
-def test_what_a_dead_worker_was_running_failed_when_the_worker_died(built: Built) -> None:
+def test_the_death_of_a_worker_fails_its_tasks(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, *RAN, worker=WORKER, node=NODE),
@@ -163,7 +163,7 @@ def test_what_a_dead_worker_was_running_failed_when_the_worker_died(built: Built
     )
 
 
-def test_what_was_not_done_at_a_jobs_end_failed_with_it(built: Built) -> None:
+def test_the_end_of_a_job_fails_its_unfinished_tasks(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, ("PENDING_NODE_ASSIGNMENT", 2)),
@@ -175,7 +175,7 @@ def test_what_was_not_done_at_a_jobs_end_failed_with_it(built: Built) -> None:
     assert row["error_message"] == f"Job finishes ({JOB}) as driver exits. Marking all non-terminal tasks as failed."
 
 
-def test_what_an_earlier_driver_of_a_submission_left_undone_failed_with_it(built: Built) -> None:
+def test_the_end_of_an_earlier_driver_fails_its_unfinished_tasks(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, ("RUNNING", 2)),
@@ -186,7 +186,7 @@ def test_what_an_earlier_driver_of_a_submission_left_undone_failed_with_it(built
     assert (row["state"], row["end_time_ms"]) == ("FAILED", ms(8))
 
 
-def test_what_had_ended_is_not_failed_by_the_death_of_its_worker_or_job(built: Built) -> None:
+def test_the_death_of_a_worker_or_job_does_not_fail_ended_tasks(built: Built) -> None:
     row = built(
         task(ONE), lifecycle(ONE, *RAN, ("FINISHED", 5), worker=WORKER), worker_dead(9), job(), job_life("FINISHED", 8)
     ).row("tasks")
@@ -194,7 +194,7 @@ def test_what_had_ended_is_not_failed_by_the_death_of_its_worker_or_job(built: B
 
 
 @pytest.mark.parametrize("later", ["in the same build", "in an extension"])
-def test_a_real_end_wins_over_a_forced_one(built: Built, later: str) -> None:
+def test_a_reported_end_replaces_a_forced_one(built: Built, later: str) -> None:
     before = [task(ONE), lifecycle(ONE, *RAN, worker=WORKER), worker_dead(9), job(), job_life("FINISHED", 10)]
     end = lifecycle(ONE, ("FINISHED", 8.5))
     if later == "in an extension":
@@ -207,7 +207,7 @@ def test_a_real_end_wins_over_a_forced_one(built: Built, later: str) -> None:
     assert (row["error_type"], row["error_message"]) == (None, None)
 
 
-def test_the_death_of_a_worker_told_later_fails_what_it_ran(built: Built) -> None:
+def test_a_later_report_of_a_workers_death_fails_its_tasks(built: Built) -> None:
     base = built(task(ONE), lifecycle(ONE, *RAN, worker=WORKER), *(task(task_id(n)) for n in range(10, 30)))
     assert {row["state"] for row in base.rows("tasks")} == {"RUNNING", "NIL"}
     extended = built(worker_dead(9), base=base)
@@ -217,7 +217,7 @@ def test_the_death_of_a_worker_told_later_fails_what_it_ran(built: Built) -> Non
 # Where it ran and what it wrote --------------------------------------------------------------------------------------
 
 
-def test_unset_fields_of_a_later_event_erase_nothing(built: Built) -> None:
+def test_unset_fields_of_a_later_event_change_nothing(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, ("RUNNING", 4), workerPid=17),
@@ -227,7 +227,7 @@ def test_unset_fields_of_a_later_event_erase_nothing(built: Built) -> None:
     assert (row["node_id"], row["worker_id"], row["worker_pid"]) == (NODE, WORKER, 17)
 
 
-def test_the_log_positions_come_in_pieces(built: Built) -> None:
+def test_log_positions_are_merged_from_several_events(built: Built) -> None:
     begin = {"stdoutFile": "/l/w.out", "stderrFile": "/l/w.err", "stdoutStart": "31", "stderrStart": "0"}
     row = built(
         task(ONE),
@@ -248,7 +248,7 @@ def test_a_task_that_wrote_nothing_has_no_log_positions(built: Built) -> None:
     assert built(task(ONE), lifecycle(ONE, *RAN)).row("tasks")["task_log_info"] is None
 
 
-def test_the_spans_of_all_its_events_are_shown_once_and_in_order(built: Built) -> None:
+def test_spans_are_listed_once_and_in_order(built: Built) -> None:
     shown = built(
         task(ONE),
         profile(ONE, span("task:execute", 4.2, 4.8), span("task::work", 4, 5, '{"name": "work"}')),
@@ -269,12 +269,12 @@ def test_the_spans_of_all_its_events_are_shown_once_and_in_order(built: Built) -
     assert (shown["component_type"], shown["component_id"]) == ("worker", WORKER)
 
 
-def test_extra_data_that_is_no_json_is_shown_as_it_is(built: Built) -> None:
+def test_extra_data_that_is_not_json_is_unchanged(built: Built) -> None:
     shown = built(task(ONE), profile(ONE, span("x", 1, 2, "{torn"))).row("tasks")["profiling_data"]
     assert shown["events"][0]["extra_data"] == "{torn"
 
 
-def test_the_debuggers_last_word_counts(built: Built) -> None:
+def test_the_last_state_of_the_debugger_counts(built: Built) -> None:
     row = built(
         task(ONE),
         lifecycle(ONE, ("RUNNING", 4), isDebuggerPaused=False, at=6),
@@ -286,7 +286,7 @@ def test_the_debuggers_last_word_counts(built: Built) -> None:
 # Names and ids -------------------------------------------------------------------------------------------------------
 
 
-def test_nil_ids_are_null_but_a_tasks_parent_is_printed_as_ray_prints_it(built: Built) -> None:
+def test_nil_ids_are_null_except_for_the_parent_of_a_task(built: Built) -> None:
     row = built(
         task(ONE, parentTaskId=b64(NIL["task"]), placementGroupId=b64(NIL["placement_group"])),
     ).row("tasks")
@@ -294,7 +294,7 @@ def test_nil_ids_are_null_but_a_tasks_parent_is_printed_as_ray_prints_it(built: 
     assert row["parent_task_id"] == NIL["task"]
 
 
-def test_ids_come_in_any_of_five_writings(built: Built) -> None:
+def test_ids_can_have_any_of_five_spellings(built: Built) -> None:
     writings: list[Callable[[bytes], str]] = [
         lambda raw: raw.hex(),
         lambda raw: raw.hex().upper(),
@@ -316,7 +316,7 @@ def test_ids_come_in_any_of_five_writings(built: Built) -> None:
     } == {("RUNNING", actor_id[-8:], actor_id, group, node_id)}
 
 
-def test_a_task_told_of_in_two_writings_is_one(built: Built) -> None:
+def test_an_id_in_two_spellings_is_one_task(built: Built) -> None:
     life = lifecycle(ONE, ("RUNNING", 1))
     life["taskLifecycleEvent"]["taskId"] = ONE
     assert built(task(ONE), life).row("tasks")["state"] == "RUNNING"
@@ -326,16 +326,16 @@ def test_an_id_of_zeros_in_base64_is_not_taken_for_hex(built: Built) -> None:
     assert built(task("00" * 24)).row("tasks")["task_id"] == "00" * 24
 
 
-def test_an_id_that_cannot_be_read_is_kept_as_it_is(built: Built) -> None:
+def test_an_unreadable_id_is_unchanged(built: Built) -> None:
     row = built(task(ONE, taskId="?not an id?", jobId="job-1")).row("tasks")
     assert (row["task_id"], row["job_id"]) == ("?not an id?", "job-1")
 
 
-def test_an_event_without_a_task_id_is_no_task(built: Built) -> None:
+def test_an_event_without_a_task_id_makes_no_task(built: Built) -> None:
     assert built(task(ONE, taskId=""), lifecycle(ONE, ("RUNNING", 1), taskId="")).rows("tasks") == []
 
 
-def test_an_actor_that_names_itself_names_its_tasks_unless_they_have_a_name_of_their_own(built: Built) -> None:
+def test_the_repr_name_of_an_actor_names_its_tasks_unless_they_have_a_name(built: Built) -> None:
     cases = [("Counter(v=0)", "Counter.inc"), ("Counter(v=0)", "mine"), ("", "Counter.inc")]
     events = []
     for number, (repr_name, name) in enumerate(cases):
@@ -346,7 +346,7 @@ def test_an_actor_that_names_itself_names_its_tasks_unless_they_have_a_name_of_t
     assert {(row["func_or_class_name"], row["type"]) for row in rows} == {("Counter.inc", "ACTOR_TASK")}
 
 
-def test_a_name_told_later_replaces_the_repr_name_made_of_it(built: Built) -> None:
+def test_a_later_name_replaces_the_one_made_from_the_repr_name(built: Built) -> None:
     one = actor_task_id(1)
     base = built(actor_task(one), lifecycle(one, ("RUNNING", 1)))
     extended = built(lifecycle(one, ("RUNNING", 1), actorReprName="Me", at=3), base=base)
@@ -373,7 +373,7 @@ def test_functions_of_all_languages_are_named(built: Built) -> None:
     assert [row["func_or_class_name"] for row in rows] == [name for _, name in functions]
 
 
-def test_what_is_not_the_users_is_marked(built: Built) -> None:
+def test_rays_own_tasks_are_internal(built: Built) -> None:
     marks = {
         ("JobSupervisor", "run"): True,
         ("_StatsActor", "get_datasets"): True,
@@ -393,13 +393,13 @@ def test_an_attempt_without_a_definition_of_a_task_that_has_one_is_hidden(built:
     assert [row["attempt_number"] for row in rows] == [0]
 
 
-def test_it_appears_with_its_definition(built: Built) -> None:
+def test_a_hidden_attempt_is_listed_once_it_has_a_definition(built: Built) -> None:
     base = built(task(ONE), lifecycle(ONE, *RAN), lifecycle(ONE, ("PENDING_ARGS_AVAIL", 9), attempt=1))
     rows = built(task(ONE, attempt=1), base=base).rows("tasks")
     assert sorted((row["attempt_number"], row["state"]) for row in rows) == [(0, "RUNNING"), (1, "PENDING_ARGS_AVAIL")]
 
 
-def test_a_task_whose_owner_did_not_export_is_known_from_its_executor(built: Built) -> None:
+def test_a_task_can_come_from_the_events_of_its_executor_alone(built: Built) -> None:
     one = actor_task_id(1)
     row = built(
         lifecycle(one, ("RUNNING", 4), workerPid=17),
@@ -410,7 +410,7 @@ def test_a_task_whose_owner_did_not_export_is_known_from_its_executor(built: Bui
     assert (row["start_time_ms"], row["end_time_ms"]) == (ms(4), ms(5))
 
 
-def test_an_end_told_by_an_event_wins_over_the_implied_one(built: Built) -> None:
+def test_a_reported_end_replaces_an_implied_one(built: Built) -> None:
     before = (lifecycle(ONE, ("RUNNING", 4)), profile(ONE, span("task::work", 4, 5)))
     base = built(*before)
     assert base.row("tasks")["state"] == "FINISHED"
@@ -419,16 +419,16 @@ def test_an_end_told_by_an_event_wins_over_the_implied_one(built: Built) -> None
         assert (row["state"], row["end_time_ms"], row["error_message"]) == ("FAILED", ms(6), "bad")
 
 
-def test_a_defined_task_that_still_runs_is_not_ended_by_its_spans(built: Built) -> None:
+def test_spans_do_not_end_a_task_with_a_definition(built: Built) -> None:
     row = built(task(ONE), lifecycle(ONE, *RAN), profile(ONE, span("task::work", 4, 5))).row("tasks")
     assert row["state"] == "RUNNING"
 
 
-def test_spans_alone_make_no_task(built: Built) -> None:
+def test_spans_alone_make_no_listed_task(built: Built) -> None:
     assert built(profile(ONE, span("submit_task", 4, 5))).rows("tasks") == []
 
 
-def test_the_id_tells_what_kind_of_task_it_was(built: Built) -> None:
+def test_the_type_of_a_task_follows_from_its_id(built: Built) -> None:
     kinds = {
         "ff" * 20 + JOB: "DRIVER_TASK",
         "ff" * 8 + ACTOR: "ACTOR_CREATION_TASK",
@@ -442,7 +442,7 @@ def test_the_id_tells_what_kind_of_task_it_was(built: Built) -> None:
 # Views ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_end_of_the_cluster_left_open_is_closed(built: Built) -> None:
+def test_a_closed_view_ends_open_tasks(built: Built) -> None:
     tables = built(
         task(ONE, taskName="a"),
         lifecycle(ONE, *RAN, node=NODE, worker=WORKER),
@@ -460,7 +460,7 @@ def test_what_the_end_of_the_cluster_left_open_is_closed(built: Built) -> None:
     assert finished == next(row for row in tables.rows("tasks") if row["name"] == "c")
 
 
-def test_at_a_moment_nothing_later_has_happened_yet(built: Built) -> None:
+def test_a_moment_view_shows_nothing_later(built: Built) -> None:
     tables = built(
         task(ONE),
         lifecycle(ONE, *RAN, ("FAILED", 9), error=("OUT_OF_MEMORY", "oom"), node=NODE),
@@ -483,7 +483,7 @@ def test_at_a_moment_nothing_later_has_happened_yet(built: Built) -> None:
     assert tables.row("tasks", View(at=ns(9))) == tables.row("tasks")
 
 
-def test_where_a_task_will_run_is_not_known_before_it_is_sent_there(built: Built) -> None:
+def test_a_moment_view_shows_no_node_before_the_task_was_submitted(built: Built) -> None:
     log = {"stdoutFile": "/l/w.out", "stdoutStart": "1", "stdoutEnd": "9"}
     tables = built(
         task(ONE),
@@ -501,12 +501,12 @@ def test_where_a_task_will_run_is_not_known_before_it_is_sent_there(built: Built
     assert (running["worker_pid"], running["task_log_info"]["stdout_file"]) == (17, "/l/w.out")
 
 
-def test_a_task_of_which_no_time_is_known_is_there_at_any_moment(built: Built) -> None:
+def test_a_task_without_times_is_listed_at_every_moment(built: Built) -> None:
     tables = built(task(ONE), lifecycle(ONE, node=NODE, at=3))
     assert tables.row("tasks", View(at=ns(50))) == tables.row("tasks")
 
 
-def test_a_forced_end_has_its_time_too(built: Built) -> None:
+def test_a_moment_view_before_a_forced_end_shows_none(built: Built) -> None:
     tables = built(task(ONE), lifecycle(ONE, *RAN, worker=WORKER), worker_dead(9))
     assert tables.row("tasks", View(at=ns(8)))["state"] == "RUNNING"
     assert tables.row("tasks", View(at=ns(9)))["error_type"] == "WORKER_DIED"
@@ -518,13 +518,13 @@ def test_a_view_before_the_end_is_not_closed(built: Built) -> None:
     assert tables.row("tasks", View(at=ns(100), closed_at=ns(100)))["state"] == "FAILED"
 
 
-def test_a_definition_of_unknown_kind_keeps_its_name_through_extensions(built: Built) -> None:
+def test_a_definition_of_an_unknown_type_keeps_its_name_in_extended_tables(built: Built) -> None:
     base = built(task(ONE, taskType=None), lifecycle(ONE, *RAN))
     row = built(lifecycle(ONE, ("FINISHED", 5)), base=base).row("tasks")
     assert (row["name"], row["func_or_class_name"], row["type"]) == ("work", "work", "NORMAL_TASK")
 
 
-def test_moments_of_other_nodes_do_not_matter_to_the_rank(built: Built) -> None:
+def test_clocks_of_other_nodes_do_not_change_the_rank(built: Built) -> None:
     row = built(
         task(ONE, at=99),
         lifecycle(ONE, ("FINISHED", 1), node=OTHER_NODE),

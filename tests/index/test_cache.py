@@ -1,4 +1,4 @@
-"""The local cache: whole indexes or none, whoever else is at work and however they end."""
+"""The local cache has complete indexes or none, whatever other processes do and however they end."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def tell(child: subprocess.Popen[str]) -> None:
     child.stdin.flush()
 
 
-def test_what_was_made_is_opened_by_anybody_later(cache: Cache) -> None:
+def test_an_index_can_be_opened_after_it_was_made(cache: Cache) -> None:
     entry = cache.entry(KEY)
     assert entry.open() is None
     assert cache.used_bytes() == 0
@@ -131,7 +131,7 @@ def test_entries_have_readable_names_and_do_not_mix(cache: Cache) -> None:
     assert any(name.startswith("default-raycluster-1-session_2026-01-11_19-00-00_000000_1-") for name in names)
 
 
-def test_a_new_generation_takes_the_place_of_the_old_one(cache: Cache) -> None:
+def test_a_new_generation_replaces_the_old_one(cache: Cache) -> None:
     for number in range(3):
         make(cache, KEY, label=str(number))
     assert label_of(cache.entry(KEY)) == "2"
@@ -151,7 +151,7 @@ def test_an_old_generation_stays_while_it_is_open(cache: Cache) -> None:
     assert folders(cache) == ["2"]
 
 
-def test_a_build_that_fails_leaves_nothing_but_what_was_there(cache: Cache) -> None:
+def test_a_failed_build_leaves_the_cache_unchanged(cache: Cache) -> None:
     class Broken(Exception):
         pass
 
@@ -169,7 +169,7 @@ def test_a_build_that_fails_leaves_nothing_but_what_was_there(cache: Cache) -> N
     assert folders(cache) == ["1"]
 
 
-def test_a_build_whose_files_are_not_what_it_says_is_refused(cache: Cache) -> None:
+def test_a_build_whose_files_differ_from_its_manifest_is_refused(cache: Cache) -> None:
     def lying(directory: Path) -> Manifest:
         manifest = build_of()(directory)
         (directory / "tasks.parquet").write_bytes(b"")
@@ -202,7 +202,7 @@ def test_a_damaged_generation_is_removed_and_built_again(cache: Cache, damage: C
         assert label_of(entry) == "new"
 
 
-def test_a_damaged_generation_that_somebody_has_open_is_passed_over(cache: Cache) -> None:
+def test_a_damaged_generation_in_use_is_skipped(cache: Cache) -> None:
     entry = cache.entry(KEY)
     with entry.make(build_of(label="old")) as opened:
         os.truncate(opened.directory / "tasks.parquet", 1)
@@ -211,7 +211,7 @@ def test_a_damaged_generation_that_somebody_has_open_is_passed_over(cache: Cache
         assert label_of(entry) == "new"
 
 
-def test_a_generation_found_to_be_damaged_is_opened_by_nobody_and_left_to_those_who_read_it(cache: Cache) -> None:
+def test_a_generation_marked_as_damaged_is_not_opened_again(cache: Cache) -> None:
     entry = cache.entry(KEY)
     with entry.make(build_of(label="old")) as opened:
         assert opened.is_intact()
@@ -227,7 +227,7 @@ def test_a_generation_found_to_be_damaged_is_opened_by_nobody_and_left_to_those_
     assert folders(cache) == ["2"]
 
 
-def test_a_generation_that_is_gone_is_not_sound(cache: Cache) -> None:
+def test_a_removed_generation_is_not_intact(cache: Cache) -> None:
     with cache.entry(KEY).make(build_of()) as opened:
         shutil.rmtree(opened.directory)
         assert not opened.is_intact()
@@ -241,13 +241,13 @@ def settled(cache: Cache) -> bool:
     return not list(cache.root.glob("*/*/unsynced"))
 
 
-def test_what_was_made_reaches_the_disk_behind_our_back(cache: Cache) -> None:
+def test_an_index_is_synced_in_the_background(cache: Cache) -> None:
     make(cache, KEY)
     assert settled(cache)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_after_a_crash_what_was_not_synced_is_read_before_it_is_used(cache: Cache, *, is_whole: bool) -> None:
+def test_after_a_crash_unsynced_files_are_read_before_use(cache: Cache, *, is_whole: bool) -> None:
     entry = cache.entry(KEY)
     with entry.make(build_of(label="old")) as opened:
         assert settled(cache)
@@ -259,7 +259,7 @@ def test_after_a_crash_what_was_not_synced_is_read_before_it_is_used(cache: Cach
     assert settled(cache)
 
 
-def test_a_disk_that_does_not_take_it_is_told_and_the_index_is_looked_through_next_time(
+def test_a_failed_sync_is_logged_and_the_index_verified_next_time(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(_: int) -> None:
@@ -277,7 +277,7 @@ def test_a_disk_that_does_not_take_it_is_told_and_the_index_is_looked_through_ne
     assert settled(cache)
 
 
-def test_who_synced_what_was_evicted_says_nothing_of_what_has_its_number_now(cache: Cache) -> None:
+def test_syncing_an_evicted_generation_does_not_affect_its_successor(cache: Cache) -> None:
     entry = cache.entry(KEY)
     with entry.make(build_of()) as opened:
         assert settled(cache)
@@ -297,7 +297,7 @@ def test_closing_twice_is_harmless(cache: Cache) -> None:
     opened.close()
 
 
-def test_what_is_ready_is_not_built_again(cache: Cache) -> None:
+def test_a_ready_index_is_not_rebuilt(cache: Cache) -> None:
     entry = cache.entry(KEY)
     make(cache, KEY, label="1")
     with entry.make_unless(lambda manifest: manifest.other_sources == "1", build_of(label="2")) as opened:
@@ -314,7 +314,7 @@ def test_what_is_ready_is_not_built_again(cache: Cache) -> None:
     assert folders(cache) == []
 
 
-def test_of_many_threads_one_builds_and_all_open_its_work(cache: Cache) -> None:
+def test_one_of_many_threads_builds_and_all_open_its_index(cache: Cache) -> None:
     built: list[int] = []
 
     def build(directory: Path) -> Manifest:
@@ -333,7 +333,7 @@ def test_of_many_threads_one_builds_and_all_open_its_work(cache: Cache) -> None:
         each.close()
 
 
-def test_of_two_processes_one_builds_while_the_other_waits(
+def test_one_of_two_processes_builds_while_the_other_waits(
     cache: Cache, run: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     child = run(
@@ -362,7 +362,7 @@ def test_of_two_processes_one_builds_while_the_other_waits(
     assert said(child) == "made"
 
 
-def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_generation_is_evicted_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, LARGE)
     for number, key in enumerate("abcd"):
         make(cache, key, 10_000)
@@ -379,7 +379,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/"))) == 1  # emptied entries are gone too
 
 
-def test_what_was_just_made_stays_even_if_it_is_too_large(tmp_path: Path) -> None:
+def test_a_new_index_stays_even_if_it_exceeds_the_limit(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 100)
     with cache.entry(KEY).make(build_of(1000)) as opened:
         check(opened.directory, opened.manifest, deep=True)
@@ -387,7 +387,7 @@ def test_what_was_just_made_stays_even_if_it_is_too_large(tmp_path: Path) -> Non
     assert cache.used_bytes() == 0
 
 
-def test_eviction_leaves_what_another_process_has_open(
+def test_eviction_spares_what_another_process_has_open(
     cache: Cache, run: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     make(cache, KEY, label="held")
@@ -406,9 +406,7 @@ def test_eviction_leaves_what_another_process_has_open(
     assert label_of(cache.entry(KEY)) is None
 
 
-def test_a_process_killed_while_reading_holds_nothing(
-    cache: Cache, run: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_a_killed_reader_holds_no_lock(cache: Cache, run: Callable[[str], subprocess.Popen[str]]) -> None:
     make(cache, KEY)
     child = run("opened = cache.entry(KEY).open(); print('open'); sys.stdin.readline()")
     assert said(child) == "open"
@@ -419,7 +417,7 @@ def test_a_process_killed_while_reading_holds_nothing(
 
 
 @pytest.mark.parametrize("tidied_by", ["evict", "make"])
-def test_what_a_killed_builder_left_goes_away(
+def test_the_files_of_a_killed_builder_are_removed(
     cache: Cache, run: Callable[[str], subprocess.Popen[str]], tidied_by: str
 ) -> None:
     child = run(
@@ -469,7 +467,7 @@ def test_killed_at_any_moment_the_cache_holds_whole_indexes_or_none(
     assert found  # else nothing was tried
 
 
-def test_readers_makers_and_evictors_get_along(cache: Cache) -> None:
+def test_concurrent_readers_builders_and_evictions_succeed(cache: Cache) -> None:
     """Whatever is opened is whole for as long as it is open, while all else comes and goes."""
     stop = threading.Event()
 
@@ -504,7 +502,7 @@ def test_readers_makers_and_evictors_get_along(cache: Cache) -> None:
     assert folders(cache) == []
 
 
-def test_directories_of_others_are_never_touched(tmp_path: Path) -> None:
+def test_foreign_directories_are_never_touched(tmp_path: Path) -> None:
     for name in ("photos/1", "photos/new-year", "photos/old-times"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "picture").write_bytes(b"x" * 1000)
@@ -514,7 +512,7 @@ def test_directories_of_others_are_never_touched(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("photos/*")) == ["1", "new-year", "old-times"]
 
 
-def test_a_root_that_is_no_directory_is_named_with_the_setting(tmp_path: Path) -> None:
+def test_a_root_that_is_not_a_directory_is_reported_with_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = Cache(tmp_path / "file", LARGE)
     for attempt in (lambda: make(cache, KEY), cache.used_bytes, cache.evict, lambda: cache.entry(KEY).open()):
@@ -539,7 +537,7 @@ except CacheUnusable as error:
 """
 
 
-def test_a_root_that_may_not_be_written_is_named_with_the_setting() -> None:
+def test_a_read_only_root_is_reported_with_the_setting() -> None:
     with tempfile.TemporaryDirectory() as directory:  # below pytest's own only its user may look
         place = Path(directory)
         place.chmod(0o555)
@@ -547,7 +545,7 @@ def test_a_root_that_may_not_be_written_is_named_with_the_setting() -> None:
     assert re.search(rf"{place} .*Permission denied.*--cache-dir", said.stdout)
 
 
-def test_a_full_disk_is_named_with_the_setting_and_other_errors_of_builders_are_their_own(cache: Cache) -> None:
+def test_a_full_disk_is_reported_with_the_setting_and_other_errors_pass(cache: Cache) -> None:
     def failing_with(number: int) -> Callable[[Path], Manifest]:
         def build(directory: Path) -> Manifest:
             raise OSError(number, os.strerror(number))

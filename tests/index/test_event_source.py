@@ -1,4 +1,4 @@
-"""Event files become batches of lines that fit into memory, whatever they were packed from."""
+"""Event files become batches of lines that fit into memory, whatever their compression ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session is opened from wherever it is quickest to be had, and its tables are always those of its files."""
+"""A session is opened from where it is available fastest, and its tables always match its files."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def leftovers(place: Path) -> list[str]:
 # Where it is quickest to be had --------------------------------------------------------------------------------------
 
 
-def test_event_files_are_read_once_for_all_openings_and_all_servers(store: Store, open_in: OpenIn) -> None:
+def test_event_files_are_read_once_for_all_servers(store: Store, open_in: OpenIn) -> None:
     counting = Counting(store)
     rows, first = open_in(counting, "here")
     assert counting.event_files_read() == {event_key(0): 1, event_key(1): 1}
@@ -179,7 +179,7 @@ def test_event_files_are_read_once_for_all_openings_and_all_servers(store: Store
 
 
 @pytest.mark.parametrize("where", ["here", "another server"])
-def test_new_files_are_all_that_a_refresh_reads(store: Store, open_in: OpenIn, where: str) -> None:
+def test_a_refresh_reads_only_new_files(store: Store, open_in: OpenIn, where: str) -> None:
     open_in(store, "here")
     store.put(event_key(2), encode_events(parts()[2]))
     counting = Counting(store)
@@ -189,7 +189,7 @@ def test_new_files_are_all_that_a_refresh_reads(store: Store, open_in: OpenIn, w
     assert rows == afresh(store, open_in)
 
 
-def test_a_new_answer_of_the_dashboard_reads_no_events_again(local: Store, open_in: OpenIn) -> None:
+def test_a_new_polled_snapshot_reads_no_events_again(local: Store, open_in: OpenIn) -> None:
     open_in(local, "here")
     local.put(layout.join(PREFIX, "fetched_endpoints", "restful__timezone"), b'{"value": "Europe/London"}')
     counting = Counting(local)
@@ -198,7 +198,7 @@ def test_a_new_answer_of_the_dashboard_reads_no_events_again(local: Store, open_
     assert counting.event_files_read() == {}
 
 
-def test_those_who_wait_are_told_how_far_it_has_come(local: Store, tmp_path: Path) -> None:
+def test_progress_is_reported(local: Store, tmp_path: Path) -> None:
     told: list[Progress] = []
     with Indexer(local, Cache(tmp_path / "here", LARGE)).open(session_of(local), told.append):
         pass
@@ -208,7 +208,7 @@ def test_those_who_wait_are_told_how_far_it_has_come(local: Store, tmp_path: Pat
     assert told[-1].bytes == told[-1].bytes_total > 0
 
 
-def test_tables_can_be_had_before_the_archive_has_them(local: Store, tmp_path: Path, open_in: OpenIn) -> None:
+def test_tables_are_available_before_they_are_published(local: Store, tmp_path: Path, open_in: OpenIn) -> None:
     indexer, session, told = Indexer(local, Cache(tmp_path / "here", LARGE)), session_of(local), list[Progress]()
     shared = SharedIndex(local, session)
     with indexer.open(session, told.append, publish_later=True) as opened:
@@ -224,7 +224,7 @@ def test_tables_can_be_had_before_the_archive_has_them(local: Store, tmp_path: P
     assert shared.manifest() is None
 
 
-def test_what_could_not_be_shared_later_is_used_all_the_same(local: Store, tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_published_is_used(local: Store, tmp_path: Path) -> None:
     read_only: Store = ReadOnlyStandIn(local)  # type: ignore[assignment]
     indexer, session = Indexer(read_only, Cache(tmp_path / "here", LARGE)), session_of(local)
     with indexer.open(session, publish_later=True) as opened:
@@ -236,7 +236,7 @@ def test_what_could_not_be_shared_later_is_used_all_the_same(local: Store, tmp_p
 # What does not match is built anew -----------------------------------------------------------------------------------
 
 
-def test_a_changed_or_removed_event_file_has_the_tables_built_anew(local: Store, open_in: OpenIn) -> None:
+def test_a_changed_or_removed_event_file_rebuilds_the_tables(local: Store, open_in: OpenIn) -> None:
     open_in(local, "here")
     local.put(event_key(1), encode_events(parts()[2]))
     changed, opened = open_in(local, "here")
@@ -275,7 +275,7 @@ def be_of_another_version(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, truncate_the_manifest, lose_an_object, be_of_another_version])
-def test_a_damaged_index_in_the_archive_is_built_again_and_repaired(
+def test_a_damaged_index_in_the_archive_is_rebuilt(
     local: Store, open_in: OpenIn, damage: Callable[[Store], None]
 ) -> None:
     rows, _ = open_in(local, "here")
@@ -288,7 +288,7 @@ def test_a_damaged_index_in_the_archive_is_built_again_and_repaired(
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, lose_an_object])
-def test_a_damaged_index_is_not_built_upon(local: Store, open_in: OpenIn, damage: Callable[[Store], None]) -> None:
+def test_a_damaged_index_is_not_extended(local: Store, open_in: OpenIn, damage: Callable[[Store], None]) -> None:
     open_in(local, "here")
     damage(local)
     local.put(event_key(2), encode_events(parts()[2]))
@@ -299,7 +299,7 @@ def test_a_damaged_index_is_not_built_upon(local: Store, open_in: OpenIn, damage
 
 
 @pytest.mark.parametrize("damage", ["cut short", "of another version"])
-def test_a_damaged_index_on_the_disk_is_fetched_again(local: Store, open_in: OpenIn, damage: str) -> None:
+def test_a_damaged_index_in_the_cache_is_downloaded_again(local: Store, open_in: OpenIn, damage: str) -> None:
     rows, opened = open_in(local, "here")
     opened.close()
     file = opened.directory / ("tasks.parquet" if damage == "cut short" else "manifest.json")
@@ -310,7 +310,7 @@ def test_a_damaged_index_on_the_disk_is_fetched_again(local: Store, open_in: Ope
     assert counting.event_files_read() == {}
 
 
-def test_building_ahead_looks_through_what_stands_on_the_disk(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
+def test_prebuilding_verifies_the_cache(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
     rows, opened = open_in(local, "here")
     opened.close()
     file = opened.directory / "tasks.parquet"
@@ -323,7 +323,7 @@ def test_building_ahead_looks_through_what_stands_on_the_disk(local: Store, open
     assert open_in(local, "here")[0] == rows
 
 
-def test_a_base_on_the_disk_whose_bytes_changed_is_not_built_upon(local: Store, open_in: OpenIn) -> None:
+def test_a_base_with_changed_bytes_is_not_extended(local: Store, open_in: OpenIn) -> None:
     _, opened = open_in(local, "here", share=False)
     opened.close()
     for name in ("tasks.parquet", "rare_events.parquet"):
@@ -339,7 +339,7 @@ def test_a_base_on_the_disk_whose_bytes_changed_is_not_built_upon(local: Store, 
 # Damaged event files -------------------------------------------------------------------------------------------------
 
 
-def test_damaged_event_files_cost_only_what_is_damaged_and_are_named(local: Store, open_in: OpenIn) -> None:
+def test_damaged_event_files_lose_only_the_damage_and_are_reported(local: Store, open_in: OpenIn) -> None:
     whole = encode_events(parts()[2])
     torn = b"\n".join([*parts()[2][:10], parts()[2][10][:50]])
     local.put(event_key(2), whole[: len(whole) * 2 // 3])
@@ -360,7 +360,7 @@ def test_damaged_event_files_cost_only_what_is_damaged_and_are_named(local: Stor
 
 
 @pytest.mark.parametrize("form", [b"\n".join, lambda events: b"[" + b",".join(events) + b"]"], ids=["lines", "array"])
-def test_an_event_beyond_all_measure_is_left_out_and_named(
+def test_a_huge_event_is_left_out_and_reported(
     local: Store, open_in: OpenIn, form: Callable[[list[bytes]], bytes]
 ) -> None:
     long = task(task_id(1), callSite="x" * DEFAULT.max_event)
@@ -376,7 +376,7 @@ def test_an_event_beyond_all_measure_is_left_out_and_named(
     assert shown & {task_id(number) for number in (1, 2, 3)} == {task_id(2), task_id(3)}
 
 
-def test_each_problem_is_told_once(local: Store, open_in: OpenIn) -> None:
+def test_each_problem_is_reported_once(local: Store, open_in: OpenIn) -> None:
     whole = encode_events(parts()[2])
     local.put(event_key(2), whole[: len(whole) * 2 // 3])
     local.put(event_key(3), encode_events([b'{"event_type": "TASK_DEFINITION_EVENT"}']))
@@ -387,7 +387,7 @@ def test_each_problem_is_told_once(local: Store, open_in: OpenIn) -> None:
 # Several at once, and sudden ends ------------------------------------------------------------------------------------
 
 
-def test_of_many_who_open_the_same_session_one_builds(local: Store, tmp_path: Path) -> None:
+def test_concurrent_openings_of_a_session_build_it_once(local: Store, tmp_path: Path) -> None:
     counting: Any = Counting(local)
     indexer, session = Indexer(counting, Cache(tmp_path / "here", LARGE)), session_of(local)
     with ThreadPoolExecutor(4) as threads:
@@ -398,7 +398,7 @@ def test_of_many_who_open_the_same_session_one_builds(local: Store, tmp_path: Pa
         found.close()
 
 
-def test_two_sessions_are_built_at_once(local: Store, tmp_path: Path) -> None:
+def test_two_sessions_can_be_built_at_once(local: Store, tmp_path: Path) -> None:
     other = Cluster("ns", "other")
     local.put(layout.marker_key("", other, captured().session), b"")
     prefix = layout.session_prefix("", other, captured().session)
@@ -413,9 +413,7 @@ def test_two_sessions_are_built_at_once(local: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["reading events", "making tables", "publishing"])
-def test_a_cancelled_opening_leaves_nothing_and_the_next_one_works(
-    local: Store, open_in: OpenIn, tmp_path: Path, stage: str
-) -> None:
+def test_a_cancelled_opening_leaves_nothing_behind(local: Store, open_in: OpenIn, tmp_path: Path, stage: str) -> None:
     cancel = CancelToken()
 
     def report(progress: Progress) -> None:
@@ -446,14 +444,14 @@ def test_a_build_is_interrupted_from_another_thread(local: Store, tmp_path: Path
     assert leftovers(tmp_path / "here") == []
 
 
-def test_an_archive_that_may_only_be_read_is_opened_all_the_same(local: Store, open_in: OpenIn) -> None:
+def test_a_read_only_archive_can_be_opened(local: Store, open_in: OpenIn) -> None:
     rows, opened = open_in(ReadOnlyStandIn(local), "here")
     assert len(rows["tasks"]) > 50
     assert list(local.list(INDEX)) == []
     assert open_in(ReadOnlyStandIn(local), "here")[1].directory == opened.directory
 
 
-def test_so_it_is_when_the_index_there_is_damaged(local: Store, open_in: OpenIn) -> None:
+def test_a_read_only_archive_with_a_damaged_index_can_be_opened(local: Store, open_in: OpenIn) -> None:
     rows, _ = open_in(local, "here")
     flip_a_byte(local)
     assert open_in(ReadOnlyStandIn(local), "there")[0] == rows
@@ -478,7 +476,7 @@ Indexer(store, Cache(Path(sys.argv[2]), 1 << 40)).open(session, report)
 """
 
 
-def test_after_a_kill_in_the_middle_of_a_build_the_session_opens(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
+def test_a_session_opens_after_its_builder_was_killed(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
     arguments = [str(tmp_path / "bucket"), str(tmp_path / "here"), "making tables"]
     with subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -492,7 +490,7 @@ def test_after_a_kill_in_the_middle_of_a_build_the_session_opens(local: Store, o
     assert rows == afresh(local, open_in)
 
 
-def test_an_index_made_by_other_rules_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_made_by_other_rules_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     (session,) = read_catalog(store).sessions

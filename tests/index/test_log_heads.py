@@ -1,4 +1,4 @@
-"""What Ray's processes say of their cluster at the top of their logs is known where nobody polled."""
+"""Facts about the cluster from the first lines of Ray's logs, for sessions that were not polled."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def of(node: str, name: str) -> LogFile:
     return LogFile(node, name, 9, datetime.now(UTC), None, ())
 
 
-def test_the_logs_of_the_head_are_read_and_of_no_other_node() -> None:
+def test_only_the_logs_of_the_head_are_read() -> None:
     names = ("gcs_server.out", "monitor.log", "raylet.out", "dashboard.log")
     workers = [of(f"worker{number}", "raylet.out") for number in range(100)]
     chosen = with_facts([*workers, *(of("head", name) for name in names)])
     assert {(log.node, log.name) for log in chosen} == {("head", name) for name in names[:3]}
 
 
-def test_where_the_logs_of_the_head_are_lost_one_other_node_is_asked() -> None:
+def test_without_logs_of_the_head_one_other_node_is_read() -> None:
     assert [log.node for log in with_facts([of(f"worker{number}", "raylet.out") for number in range(100)])] == [
         "worker0"
     ]
@@ -57,9 +57,7 @@ def test_where_the_logs_of_the_head_are_lost_one_other_node_is_asked() -> None:
         ("x" * 20_000 + "ray_version=2.60.0", {}),
     ],
 )
-def test_every_way_to_say_it_is_understood_if_it_is_said_at_the_top(
-    tmp_path: Path, text: str, said: dict[str, str]
-) -> None:
+def test_facts_are_found_in_the_first_lines_in_every_form(tmp_path: Path, text: str, said: dict[str, str]) -> None:
     store = open_store(DirectorySettings(tmp_path))
     store.put("log", text.encode())
     logs = LogFiles(store, [("n", "monitor.log", next(iter(store.list(""))))], [])
@@ -68,7 +66,7 @@ def test_every_way_to_say_it_is_understood_if_it_is_said_at_the_top(
     assert bool(told) == bool(said)
 
 
-def test_what_was_polled_goes_before_what_was_logged(tmp_path: Path) -> None:
+def test_polled_facts_are_preferred(tmp_path: Path) -> None:
     def facts(*documents: dict[str, object]) -> tuple[object, ...]:
         told = rebuild(tmp_path, documents=documents).facts
         return told["ray_version"], told["cluster_id"]
@@ -93,7 +91,7 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def test_a_real_session_that_nobody_polled_has_its_version_and_id(store: Store, tmp_path: Path) -> None:
+def test_a_real_session_without_polling_has_its_version_and_id(store: Store, tmp_path: Path) -> None:
     (session,) = read_catalog(store).sessions
     files = list_session(store, session)
     store.delete_many([info.key for info in files.endpoints.values()])

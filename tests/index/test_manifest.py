@@ -1,4 +1,4 @@
-"""The manifest: what it keeps, and what it refuses."""
+"""The manifest: encoding, decoding, and comparison with files."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ manifests = st.builds(
 
 
 @given(manifests)
-def test_what_is_encoded_is_decoded(manifest: Manifest) -> None:
+def test_a_manifest_survives_encoding(manifest: Manifest) -> None:
     assert decode(encode(manifest)) == manifest
 
 
 @given(manifests, st.data())
-def test_a_manifest_cut_short_is_damaged(manifest: Manifest, data: st.DataObject) -> None:
+def test_a_truncated_manifest_is_damaged(manifest: Manifest, data: st.DataObject) -> None:
     body = encode(manifest)
     with pytest.raises(Damaged):
         decode(body[: data.draw(st.integers(0, len(body) - 1))])
@@ -119,24 +119,24 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
         {"version": None},
     ],
 )
-def test_a_wrong_field_is_damage(change: dict[str, object]) -> None:
+def test_a_wrong_field_is_damaged(change: dict[str, object]) -> None:
     with pytest.raises(Damaged):
         decode(json.dumps({**json.loads(encode(PLAIN)), **change}).encode())
 
 
 @pytest.mark.parametrize("value", [b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b"9" * 10_000 + b"x"])
-def test_nesting_and_numbers_without_end_are_damage(value: bytes) -> None:
+def test_deep_nesting_and_huge_numbers_are_damaged(value: bytes) -> None:
     body = encode(PLAIN).replace(b'"facts":{}', b'"facts":{"x":' + value + b"}")
     with pytest.raises(Damaged):
         decode(body)
 
 
-def test_fields_we_do_not_know_are_left_aside() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert decode(json.dumps({**json.loads(encode(PLAIN)), "later": [1]}).encode()) == PLAIN
 
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
-def test_another_version_is_told_whatever_else_it_holds(version: int) -> None:
+def test_another_version_is_recognized_whatever_its_content(version: int) -> None:
     with pytest.raises(OtherVersion, match=f"version {version}") as caught:
         decode(json.dumps({"version": version, "files": "shaped differently"}).encode())
     assert caught.value.version == version
@@ -150,7 +150,7 @@ def write_files(directory: Path) -> Manifest:
     return msgspec.structs.replace(PLAIN, files=described)
 
 
-def test_files_are_described_in_the_order_asked_for(tmp_path: Path) -> None:
+def test_files_are_described_in_the_given_order(tmp_path: Path) -> None:
     manifest = write_files(tmp_path)
     assert [(file.name, file.size) for file in manifest.files] == [
         ("small.parquet", 3),

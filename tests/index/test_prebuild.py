@@ -1,4 +1,4 @@
-"""`ray-history index`: many sessions ahead of time, whatever becomes of one of them, ended at any time."""
+"""`ray-history index`: many sessions ahead of time, with errors in single ones, and interrupted at any time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def indexed(archive: Path, cache: Path, *names: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def test_sessions_are_built_once_and_fetched_elsewhere(archive: Path, tmp_path: Path) -> None:
+def test_sessions_are_built_once_and_downloaded_elsewhere(archive: Path, tmp_path: Path) -> None:
     for cache, names, how in (
         ("here", ("default/c0", "default/c1/latest"), ["built", "built"]),
         ("here", ("--all",), ["built", "up to date", "up to date"]),
@@ -89,9 +89,7 @@ def on_a_terminal(columns: int, *command: str, interrupted: Callable[[], bool] =
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_people_who_watch_see_one_line_that_fits_and_what_became_of_each_session(
-    archive: Path, tmp_path: Path, columns: int
-) -> None:
+def test_a_terminal_shows_one_progress_line_and_each_outcome(archive: Path, tmp_path: Path, columns: int) -> None:
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--no-share-index", "--all"]
     status, written = on_a_terminal(columns, *command)
     shown = written.split("\r\x1b[K")
@@ -103,9 +101,7 @@ def test_people_who_watch_see_one_line_that_fits_and_what_became_of_each_session
     assert all(re.fullmatch(r"default/c[012]/session_\S+: (built|fetched), .*\r\n", line) for line in told)
 
 
-def test_people_who_stop_it_are_told_on_a_line_of_its_own(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
+def test_an_interruption_is_reported_on_its_own_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     archive = tmp_path_factory.mktemp("large")
     generate(archive, tasks=20_000)
     command = [*COMMAND, "--storage", archive.as_uri(), "--cache-dir", str(tmp_path), "--all"]
@@ -123,7 +119,7 @@ class _Flawed(Indexer):
         return super().open(session, *args, **kwargs)  # type: ignore[arg-type]
 
 
-def test_a_mistake_with_one_session_does_not_keep_the_others_from_being_indexed(archive: Path, tmp_path: Path) -> None:
+def test_an_error_in_one_session_does_not_affect_the_others(archive: Path, tmp_path: Path) -> None:
     store = open_store(DirectorySettings(archive))
     indexer = _Flawed(store, Cache(tmp_path / "cache", 1 << 30), share=False)
     outcomes = {
@@ -135,7 +131,7 @@ def test_a_mistake_with_one_session_does_not_keep_the_others_from_being_indexed(
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=lambda told: told.name)
-def test_told_to_end_it_says_so_and_leaves_nothing_half_done(
+def test_a_signal_ends_it_without_partial_indexes(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, told: signal.Signals
 ) -> None:
     archive, cache = tmp_path_factory.mktemp("large"), tmp_path / "cache"

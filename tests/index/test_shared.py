@@ -1,4 +1,4 @@
-"""The index in the bucket: published by one, fetched by all, never half."""
+"""The index in the archive: published by one server, downloaded by all, and always complete."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def data_keys(manifest: Manifest) -> set[str]:
     return {f"{file.name.removesuffix('.parquet')}-{file.digest[:16]}.parquet" for file in manifest.files}
 
 
-def test_what_is_published_is_fetched(store: Store, build: Build, tmp_path: Path) -> None:
+def test_a_published_index_can_be_downloaded(store: Store, build: Build, tmp_path: Path) -> None:
     index = SharedIndex(store, SESSION)
     assert index.manifest() is None
     directory, manifest = build()
@@ -99,7 +99,7 @@ def test_what_is_published_is_fetched(store: Store, build: Build, tmp_path: Path
     assert index.publish(directory, manifest) is True  # again, as after an answer that was lost
 
 
-def test_what_was_discarded_is_gone_and_can_be_published_again(store: Store, build: Build) -> None:
+def test_a_discarded_index_is_gone_and_can_be_published_again(store: Store, build: Build) -> None:
     index = SharedIndex(store, SESSION)
     index.discard()  # nothing there is no error
     directory, manifest = build()
@@ -123,7 +123,7 @@ def test_an_index_with_the_same_sources_stays(store: Store, build: Build) -> Non
     assert keys(store) == {"manifest.json"} | data_keys(first)  # the losers uploaded nothing
 
 
-def test_an_index_with_more_or_other_sources_takes_its_place(store: Store, build: Build, tmp_path: Path) -> None:
+def test_an_index_with_more_or_other_sources_replaces_it(store: Store, build: Build, tmp_path: Path) -> None:
     index = SharedIndex(store, SESSION)
     for number, (sources, other) in enumerate([("a", ""), ("ab", ""), ("ab", "logs changed"), ("bc", "logs changed")]):
         directory, manifest = build(sources, other)
@@ -147,7 +147,7 @@ def test_a_reader_of_the_old_index_is_not_disturbed(store: Store, build: Build, 
     [b"", b"{", b'{"version": 0}', b'{"version": 1}', b"\xff" * 100],
     ids=["empty", "cut", "older version", "incomplete", "garbage"],
 )
-def test_a_damaged_or_older_manifest_counts_as_none_and_is_replaced(store: Store, build: Build, body: bytes) -> None:
+def test_a_damaged_or_older_manifest_is_replaced(store: Store, build: Build, body: bytes) -> None:
     store.put(MANIFEST_KEY, body)
     index = SharedIndex(store, SESSION)
     assert index.manifest() is None
@@ -162,7 +162,7 @@ def test_damage_is_logged(directory_store: Store, caplog: pytest.LogCaptureFixtu
     assert "manifest.json is not readable" in caplog.text
 
 
-def test_a_manifest_of_another_session_counts_as_none(directory_store: Store, build: Build) -> None:
+def test_a_manifest_of_another_session_is_ignored(directory_store: Store, build: Build) -> None:
     directory, manifest = build()
     directory_store.put(MANIFEST_KEY, encode(msgspec.structs.replace(manifest, session="session_other")))
     index = SharedIndex(directory_store, SESSION)
@@ -172,7 +172,7 @@ def test_a_manifest_of_another_session_counts_as_none(directory_store: Store, bu
         index.publish(directory, msgspec.structs.replace(manifest, session="session_other"))
 
 
-def test_a_higher_version_is_left_alone(store: Store, build: Build) -> None:
+def test_a_higher_version_is_not_replaced(store: Store, build: Build) -> None:
     body = b'{"version": %d, "a": "shape of its own"}' % (VERSION + 1)
     store.put(MANIFEST_KEY, body)
     store.put(PREFIX + "/tasks-of-that-version.parquet", b"x")
@@ -184,7 +184,7 @@ def test_a_higher_version_is_left_alone(store: Store, build: Build) -> None:
 
 
 @pytest.mark.parametrize("change", ["missing", "short", "long", "flipped"])
-def test_a_changed_data_object_is_never_fetched(store: Store, build: Build, tmp_path: Path, change: str) -> None:
+def test_a_changed_data_object_is_never_downloaded(store: Store, build: Build, tmp_path: Path, change: str) -> None:
     index = SharedIndex(store, SESSION)
     directory, manifest = build()
     index.publish(directory, manifest)
@@ -217,7 +217,7 @@ def _written(file: Path) -> tuple[int, int, int]:
     return known.st_ino, known.st_mtime_ns, known.st_size
 
 
-def test_what_was_fetched_before_is_fetched_again_only_if_it_is_wrong(
+def test_downloaded_files_are_downloaded_again_only_if_they_are_wrong(
     directory_store: Store, build: Build, tmp_path: Path
 ) -> None:
     index = SharedIndex(directory_store, SESSION)
@@ -233,7 +233,7 @@ def test_what_was_fetched_before_is_fetched_again_only_if_it_is_wrong(
     assert _written(target / "actors.parquet") == before
 
 
-def test_files_that_are_not_what_the_manifest_says_are_not_published(store: Store, build: Build) -> None:
+def test_files_that_differ_from_the_manifest_are_not_published(store: Store, build: Build) -> None:
     index = SharedIndex(store, SESSION)
     directory, first = build("a")
     index.publish(directory, first)
@@ -260,7 +260,7 @@ class Failing:
 
 
 @pytest.mark.parametrize(("operation", "after"), [("put_stream", 0), ("put_stream", 1), ("put", 0), ("list", 1)])
-def test_a_store_that_fails_half_way_leaves_the_previous_index(
+def test_a_failure_while_publishing_leaves_the_previous_index(
     directory_store: Store, build: Build, tmp_path: Path, operation: str, after: int
 ) -> None:
     index = SharedIndex(directory_store, SESSION)
@@ -275,13 +275,13 @@ def test_a_store_that_fails_half_way_leaves_the_previous_index(
     assert index.publish(directory, second) is True
 
 
-def test_could_not_look_is_not_the_same_as_nothing_there(directory_store: Store) -> None:
+def test_a_failed_request_does_not_mean_that_there_is_no_index(directory_store: Store) -> None:
     failing: Store = Failing(directory_store, "get", Denied("who are you"))  # type: ignore[assignment]
     with pytest.raises(Denied):
         SharedIndex(failing, SESSION).manifest()
 
 
-def test_unnamed_objects_go_after_an_hour(directory_store: Store, build: Build) -> None:
+def test_unnamed_objects_are_deleted_after_an_hour(directory_store: Store, build: Build) -> None:
     index = SharedIndex(directory_store, SESSION)
     directory, old = build("a")
     index.publish(directory, old)
@@ -294,7 +294,7 @@ def test_unnamed_objects_go_after_an_hour(directory_store: Store, build: Build) 
     assert keys(directory_store) == {"manifest.json", "of-a-publisher-at-work.parquet"} | data_keys(new)
 
 
-def test_a_publication_holds_even_if_old_files_cannot_be_deleted(
+def test_publishing_succeeds_even_if_old_files_cannot_be_deleted(
     directory_store: Store, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shared, "_UNNAMED_FOR", timedelta(days=-1))
@@ -307,7 +307,7 @@ def test_a_publication_holds_even_if_old_files_cannot_be_deleted(
 
 
 @pytest.mark.parametrize("before", ["nothing", "damaged", "fewer sources"])
-def test_of_publishers_at_once_one_index_stands_and_is_whole(
+def test_concurrent_publishers_leave_one_complete_index(
     store: Store, build: Build, tmp_path: Path, before: str
 ) -> None:
     if before == "damaged":
@@ -333,10 +333,10 @@ def test_of_publishers_at_once_one_index_stands_and_is_whole(
     check(tmp_path / "fetched", standing, deep=True)
 
 
-def test_discarding_while_publishing_ends_with_a_whole_index_or_none(
+def test_discarding_while_publishing_leaves_a_complete_index_or_none(
     store: Store, build: Build, tmp_path: Path
 ) -> None:
-    """Deletions may cross a publication; a manifest that names what is gone is told as Damaged and repaired."""
+    """Deletions may cross with publishing; a manifest that names a deleted object raises `Damaged` and is repaired."""
     directory, manifest = build()
     for number in range(5):
         with ThreadPoolExecutor(2) as threads:
@@ -353,7 +353,9 @@ def test_discarding_while_publishing_ends_with_a_whole_index_or_none(
         index.fetch(manifest, tmp_path / f"again{number}")
 
 
-def test_large_files_go_up_in_parts(open_seaweedfs: Callable[[str], Store], build: Build, tmp_path: Path) -> None:
+def test_large_files_are_uploaded_in_parts(
+    open_seaweedfs: Callable[[str], Store], build: Build, tmp_path: Path
+) -> None:
     store = open_seaweedfs(f"t{secrets.token_hex(6)}")
     store.check(create=True)
     directory, manifest = build()

@@ -43,7 +43,7 @@ def standing(store: Store, session: Session) -> Summary | None:
     return decode(store.get(layout.summary_key(session.cluster, session.name)))
 
 
-def test_it_tells_what_the_index_tells(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_a_summary_agrees_with_its_index(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
     with indexer.open(session) as opened:
         facts, index = opened.manifest.facts, identify(opened.manifest)
@@ -63,7 +63,7 @@ def test_it_tells_what_the_index_tells(archive: Store, session: Session, tmp_pat
     assert summary.accounts.collectors == 0
 
 
-def test_errors_are_told_by_the_line_that_names_them(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_failures_show_the_decisive_line_of_the_error(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
     indexer.open(session).close()
     indexer.summarize(session)
@@ -75,13 +75,13 @@ def test_errors_are_told_by_the_line_that_names_them(archive: Store, session: Se
     assert counts == sorted(counts, reverse=True)
 
 
-def test_indexing_ahead_leaves_one(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_prebuilding_writes_a_summary(archive: Store, session: Session, tmp_path: Path) -> None:
     outcomes = list(prebuild(Indexer(archive, Cache(tmp_path, 1 << 30)), [session], CancelToken()))
     assert [outcome.how for outcome in outcomes] == ["built"]
     assert standing(archive, session) is not None
 
 
-def test_an_answer_that_is_stored_again_unchanged_is_a_sign_of_life_all_the_same(
+def test_storing_an_unchanged_snapshot_again_is_a_sign_of_life(
     archive: Store, session: Session, tmp_path: Path
 ) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
@@ -99,9 +99,7 @@ def test_an_answer_that_is_stored_again_unchanged_is_a_sign_of_life_all_the_same
         assert told == (msgspec.structs.replace(first, newest_file=moment) if is_told else first)
 
 
-def test_one_that_tells_of_more_is_not_replaced_and_one_of_an_older_index_is(
-    archive: Store, session: Session, tmp_path: Path
-) -> None:
+def test_a_summary_is_replaced_only_by_that_of_a_newer_index(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
     indexer.open(session).close()
     indexer.summarize(session)
@@ -114,7 +112,7 @@ def test_one_that_tells_of_more_is_not_replaced_and_one_of_an_older_index_is(
         assert standing(archive, session) == (other if files > summary.event_files else summary)
 
 
-def test_a_damaged_one_is_none_and_is_made_again(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_a_damaged_summary_is_made_again(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
     indexer.open(session).close()
     for body in (b"", b"[]", b'{"version": 1}', b'{"version": 99}', b"\xff"):
@@ -124,7 +122,7 @@ def test_a_damaged_one_is_none_and_is_made_again(archive: Store, session: Sessio
         assert standing(archive, session) is not None
 
 
-def test_without_sharing_it_stands_beside_the_cache(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_without_sharing_summaries_are_beside_the_cache(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30), share=False)
     assert indexer.summaries.list() == []
     indexer.open(session).close()
@@ -149,7 +147,7 @@ class ReadOnly:
         raise Denied("this user may not write there")
 
 
-def test_where_the_archive_cannot_be_written_it_stands_beside_the_cache(
+def test_with_a_read_only_archive_summaries_are_beside_the_cache(
     archive: Store, session: Session, tmp_path: Path
 ) -> None:
     indexer = Indexer(ReadOnly(archive), Cache(tmp_path, 1 << 30))  # type: ignore[arg-type]
@@ -158,7 +156,7 @@ def test_where_the_archive_cannot_be_written_it_stands_beside_the_cache(
     assert [place.url for place, _ in indexer.summaries.list()] == [(tmp_path / "summaries").as_uri()]
 
 
-def test_a_session_without_an_index_gets_none(archive: Store, session: Session, tmp_path: Path) -> None:
+def test_a_session_without_an_index_has_no_summary(archive: Store, session: Session, tmp_path: Path) -> None:
     indexer = Indexer(archive, Cache(tmp_path, 1 << 30))
     indexer.summarize(session)
     assert indexer.summaries.list() == []

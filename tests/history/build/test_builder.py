@@ -1,4 +1,4 @@
-"""How tables are built, apart from what they hold."""
+"""How tables are built, apart from their content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_building_threads_have_a_lower_priority(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
-def test_a_disk_that_is_full_is_the_systems_error_whoever_writes(tmp_path: Path) -> None:
+def test_a_full_disk_raises_the_systems_error(tmp_path: Path) -> None:
     with Builder(tmp_path, Limits()) as builder:
         (tmp_path / "nodes.parquet").symlink_to("/dev/full")
         with pytest.raises(OSError, match="No space left") as raised:
@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_is_the_systems_error_whoever_writes(tmp_path: Path)
     assert raised.value.errno == errno.ENOSPC
 
 
-def test_an_event_longer_than_usual_is_read(tmp_path: Path) -> None:
+def test_a_long_event_is_read(tmp_path: Path) -> None:
     events = [task(task_id(number)) for number in range(5)] + [lifecycle(task_id(1), ("RUNNING", 1))]
     built = rebuild(tmp_path, [*events, task(task_id(9), callSite="x" * 5_000_000)], cuts=[3])
     assert (built.counts.events, built.counts.dropped) == (7, 0)
@@ -152,9 +152,7 @@ def test_while_a_run_is_late_the_next_one_is_merged(tmp_path: Path, monkeypatch:
     ],
     ids=["tiny", "ordinary", "fat"],
 )
-def test_what_events_take_in_memory_is_known_before_they_are_read(
-    tmp_path: Path, lines: list[bytes], heavier: float
-) -> None:
+def test_the_weight_of_events_is_known_before_they_are_read(tmp_path: Path, lines: list[bytes], heavier: float) -> None:
     batch = EventLines(tmp_path / "batch")
     with batch.writing():
         batch.add(b"\n".join(lines * 100))
@@ -162,7 +160,7 @@ def test_what_events_take_in_memory_is_known_before_they_are_read(
     assert heavier <= batch.load / stored < heavier * 3
 
 
-def test_a_column_whose_name_is_no_text_any_more_cannot_be_read_and_is_doubted(tmp_path: Path) -> None:
+def test_a_damaged_column_name_makes_tables_doubtful(tmp_path: Path) -> None:
     built = rebuild(tmp_path, [node()])
     file = built.directory / "nodes.parquet"
     file.write_bytes(file.read_bytes().replace(b"hostname", b"\xe8ostname"))  # one bit

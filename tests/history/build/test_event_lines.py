@@ -1,4 +1,4 @@
-"""Events sorted by type: whatever the lines look like, each comes into the tables once."""
+"""Events are sorted by type, and each one gets into the tables once, whatever its line looks like."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sorted_into(stem: Path, *pieces: bytes) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("separators", [(", ", ": "), (",", ":")], ids=["loose", "tight"])
-def test_each_type_of_task_events_has_its_file(tmp_path: Path, separators: tuple[str, str]) -> None:
+def test_each_type_of_task_event_has_its_file(tmp_path: Path, separators: tuple[str, str]) -> None:
     lines = [json.dumps(event, separators=separators).encode() for event in EVENTS]
     found = sorted_into(tmp_path / "batch", b"\n".join(lines))
     assert found == {name: [line for line in lines if f'"{name}"'.encode() in line] for name in FILES[:-1]} | {
@@ -55,7 +55,7 @@ def test_each_type_of_task_events_has_its_file(tmp_path: Path, separators: tuple
 
 
 @given(st.lists(st.integers(0, 4000), max_size=8), st.lists(st.binary(min_size=1).filter(lambda b: b"\n" not in b)))
-def test_no_line_is_lost_however_the_text_is_cut(
+def test_no_line_is_lost_at_the_bounds_of_pieces(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], odd: list[bytes]
 ) -> None:
     lines = [*(json.dumps(event).encode() for event in EVENTS), *odd]
@@ -66,7 +66,7 @@ def test_no_line_is_lost_however_the_text_is_cut(
     assert sorted(b"\n".join(kept).split()) == sorted(text.split())
 
 
-def test_a_line_of_many_blocks_comes_whole(tmp_path: Path) -> None:
+def test_a_line_can_be_longer_than_a_block(tmp_path: Path) -> None:
     long = json.dumps(task(ONE, callSite="x" * 5_000_000)).encode()
     after = json.dumps(node()).encode()
     text = long + b"\n" + after
@@ -74,7 +74,7 @@ def test_a_line_of_many_blocks_comes_whole(tmp_path: Path) -> None:
     assert (found["TASK_DEFINITION_EVENT"], found[OTHERS]) == ([long], [after])
 
 
-def test_what_was_taken_back_is_not_there(tmp_path: Path) -> None:
+def test_rewinding_removes_lines(tmp_path: Path) -> None:
     lines = EventLines(tmp_path / "batch")
     with lines.writing():
         lines.add(json.dumps(EVENTS[0]).encode())
@@ -104,12 +104,12 @@ def misleading(event: Event) -> bytes:
     ],
     ids=["fooled", "spaced", "mixed"],
 )
-def test_lines_in_the_wrong_file_are_read_all_the_same(tmp_path: Path, lines: list[bytes]) -> None:
+def test_lines_in_the_wrong_file_are_read(tmp_path: Path, lines: list[bytes]) -> None:
     plain, odd = rebuild(tmp_path, EVENTS), rebuild(tmp_path, lines)
     assert odd.everything() == plain.everything()
     assert (odd.counts.by_type, odd.counts.dropped) == (plain.counts.by_type, 0)
 
 
-def test_an_event_of_a_type_that_is_not_known_is_counted(tmp_path: Path) -> None:
+def test_events_of_unknown_types_are_counted(tmp_path: Path) -> None:
     built = rebuild(tmp_path, [*EVENTS, event("DREAM_EVENT", {"of": "sheep"})])
     assert built.counts.unknown == {"DREAM_EVENT": 1}

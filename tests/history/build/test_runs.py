@@ -1,4 +1,4 @@
-"""The order of events, their repetition, their cut into batches and into builds never change the tables."""
+"""The order and repetition of events, and their division into batches and builds, never change the tables."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ places = st.lists(st.integers(0, 1000), max_size=3)
 
 @settings(slow, max_examples=10)
 @given(told=st.lists(all_events, min_size=1, max_size=30), data=st.data())
-def test_any_order_repetition_and_cut_gives_the_same_tables(told: list[Event], data: st.DataObject) -> None:
+def test_order_repetition_and_division_do_not_change_the_tables(told: list[Event], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(told), max_size=5))
     arriving = data.draw(st.permutations(told + again))
     builds = parts(arriving, data.draw(places))
@@ -237,7 +237,7 @@ def real_events() -> list[bytes]:
 
 @settings(slow, max_examples=3)
 @given(seed=st.integers(0, 1 << 32), size=st.sampled_from([60, 400, 2017]))
-def test_so_it_is_with_parts_of_a_real_session(seed: int, size: int) -> None:
+def test_order_and_division_do_not_change_the_tables_of_a_real_session(seed: int, size: int) -> None:
     choice = random.Random(seed)
     told = choice.sample(real_events(), size)
     arriving = told + choice.sample(told, size // 10)
@@ -276,7 +276,7 @@ def assert_told_alone(built: Rebuilt, task_id: str, view: View) -> None:
     assert built.tables.fetch_task(task_id, view, asked, [task_id]) == among_all
 
 
-def test_a_few_new_events_leave_the_old_rows_where_they_are(tmp_path: Path) -> None:
+def test_few_new_events_are_written_to_a_delta(tmp_path: Path) -> None:
     old = [
         told for n in range(60) for told in (task(task_id(n)), lifecycle(task_id(n), ("RUNNING", 1), ("FINISHED", 2)))
     ]
@@ -292,7 +292,7 @@ def test_a_few_new_events_leave_the_old_rows_where_they_are(tmp_path: Path) -> N
         assert_found_one_by_one(extended, 0, 5, 59, 70)
 
 
-def test_many_new_events_have_all_rows_written_anew(tmp_path: Path) -> None:
+def test_many_new_events_rewrite_all_rows(tmp_path: Path) -> None:
     old, new = [task(task_id(n)) for n in range(9)], [lifecycle(task_id(n), ("RUNNING", 1)) for n in range(9)]
     extended = rebuild(tmp_path, new, base=rebuild(tmp_path, old))
     assert not (extended.directory / "tasks_delta.parquet").exists()
@@ -300,14 +300,14 @@ def test_many_new_events_have_all_rows_written_anew(tmp_path: Path) -> None:
     assert_found_one_by_one(extended)
 
 
-def test_a_task_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
+def test_an_unknown_task_is_not_found(tmp_path: Path) -> None:
     built = rebuild(tmp_path, [task(task_id(1))])
     assert built.tables.rows(f"from {built.tables.task(task_id(2))}") == []
     assert len(built.tables.rows(f"from {built.tables.task(task_id(1))}")) == 1
     assert_told_alone(built, task_id(2), View())
 
 
-def test_a_task_alone_is_told_as_among_others_whatever_its_texts(tmp_path: Path) -> None:
+def test_a_single_task_is_the_same_as_in_a_listing(tmp_path: Path) -> None:
     odd = 'it\'s "odd"\\ \\u0041 \u0000\u2028\U0001f600\n' + "x" * 100_000
     told = [task(task_id(n), taskName=odd, callSite=odd, requiredResources={odd: 1.0}) for n in (1, 2)]
     ended = lifecycle(task_id(1), ("RUNNING", 1), ("FAILED", 2), error=("WORKER_DIED", odd))
@@ -320,7 +320,7 @@ def test_a_task_alone_is_told_as_among_others_whatever_its_texts(tmp_path: Path)
             assert_told_alone(built, one, view)
 
 
-def test_what_a_profile_implied_is_taken_back_when_the_definition_comes(tmp_path: Path) -> None:
+def test_a_definition_replaces_what_a_profile_implied(tmp_path: Path) -> None:
     early = [worker(), profile(task_id(1), span("task::f", 1, 2))]
     first = rebuild(tmp_path, early)
     assert first.tables.rows("select worker_id, node_id from observed_tasks") == [(WORKER, NODE)]
@@ -328,7 +328,7 @@ def test_what_a_profile_implied_is_taken_back_when_the_definition_comes(tmp_path
     assert_same(rebuild(tmp_path, [*early, task(task_id(1))]), extended)
 
 
-def test_an_id_told_as_an_actors_and_as_a_normal_task_gives_the_same_in_two_builds(tmp_path: Path) -> None:
+def test_a_task_of_two_types_is_the_same_in_two_builds(tmp_path: Path) -> None:
     told = [actor_task(task_id(1)), task(task_id(1))]
     extended = rebuild(tmp_path, [worker()], base=rebuild(tmp_path, told))
     assert_same(rebuild(tmp_path, [*told, worker()]), extended)
@@ -340,7 +340,7 @@ def test_an_id_in_two_spellings_is_one_task_even_in_one_batch(tmp_path: Path) ->
     assert len(rebuild(tmp_path, [task(task_id(1)), told]).rows("tasks")) == 1
 
 
-def test_of_very_many_spans_the_last_ones_are_kept_in_whatever_order_they_come(tmp_path: Path) -> None:
+def test_the_last_of_very_many_spans_are_kept_in_any_order(tmp_path: Path) -> None:
     spans = [span("submit_task", second / 10, second / 10 + 1) for second in range(12_000)]
     told = [profile(task_id(1), *spans[begin : begin + 3000]) for begin in range(0, 12_000, 3000)]
     whole = rebuild(tmp_path, [task(task_id(1)), *told])
@@ -352,14 +352,14 @@ def test_of_very_many_spans_the_last_ones_are_kept_in_whatever_order_they_come(t
     assert whole.facts["tasks_with_most_spans"] == 1
 
 
-def test_how_many_tasks_may_have_had_more_spans_is_told_anew_when_more_come(tmp_path: Path) -> None:
+def test_the_number_of_tasks_with_most_spans_is_updated(tmp_path: Path) -> None:
     spans = [span("submit_task", second / 10, second / 10 + 1) for second in range(10_000)]
     few = rebuild(tmp_path, [task(task_id(1)), profile(task_id(1), *spans[1:])])
     assert few.facts["tasks_with_most_spans"] == 0
     assert rebuild(tmp_path, [profile(task_id(1), spans[0])], base=few).facts["tasks_with_most_spans"] == 1
 
 
-def test_an_event_without_spans_told_twice_is_as_told_once(tmp_path: Path) -> None:
+def test_a_repeated_event_without_spans_changes_nothing(tmp_path: Path) -> None:
     nothing = profile(task_id(1))
     nothing["taskProfileEvents"]["profileEvents"]["events"] = None
     once = rebuild(tmp_path, [task(task_id(1)), nothing])

@@ -1,4 +1,4 @@
-"""Queries over nothing but what they are given are planned once."""
+"""Queries over nothing but their parameters are planned once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def planning() -> Iterator[Planning]:
     opened.close()
 
 
-def test_a_query_is_planned_once_whatever_it_is_given(planning: Planning) -> None:
+def test_a_query_is_planned_once_for_all_parameters(planning: Planning) -> None:
     for given, found in (
         ('["Ray"]', ["dear Ray"]),
         ("[]", []),
@@ -49,7 +49,7 @@ def test_a_query_is_planned_once_whatever_it_is_given(planning: Planning) -> Non
 
 
 @pytest.mark.parametrize("given", ["'", "''", "\\", "a\0b", "$1", "?", "; --", "\n", "ö", ""])
-def test_what_is_given_is_a_text_and_nothing_else(planning: Planning, given: str) -> None:
+def test_parameters_are_texts(planning: Planning, given: str) -> None:
     assert planning.plans.rows("select ?::varchar", [given]) == [(given,)]
 
 
@@ -61,20 +61,20 @@ def test_a_query_that_reads_a_table_would_be_planned_each_time(planning: Plannin
     assert len(planning.noted) > 2
 
 
-def test_plans_that_were_not_used_lately_are_forgotten(planning: Planning) -> None:
+def test_least_recently_used_plans_are_removed(planning: Planning) -> None:
     for number in (0, 1, 2, 3, 0, 4, 0, 1):
         assert planning.plans.rows(f"select noted('{number}') || ?::varchar", ["x"]) == [(f"{number}x",)]
     assert planning.noted == ["0", "1", "2", "3", "4", "1"]
 
 
-def test_after_a_failure_the_next_is_answered(planning: Planning) -> None:
+def test_a_query_after_a_failed_one_succeeds(planning: Planning) -> None:
     for wrong in ("select ?::int", "select nothing || ?", "selekt ?"):
         with pytest.raises(duckdb.Error):
             planning.plans.rows(wrong, ["x"])
     assert planning.plans.rows("select ?::int", ["7"]) == [(7,)]
 
 
-def test_many_threads_ask_at_once() -> None:
+def test_many_threads_can_query_at_once() -> None:
     with duckdb.connect() as database:
         plans = PreparedQueries(database)
         with ThreadPoolExecutor(4) as threads:
