@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 _KEY = "setting"
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +79,8 @@ def settings_of(section: type) -> Iterator[SettingField]:
         if field.name in own and _KEY in field.metadata:
             is_plain = field.default is not dataclasses.MISSING
             yield SettingField(field.name, field.default if is_plain else field.default_factory, field.metadata[_KEY])
+
+
+def is_service_link(variable: str, text: str) -> bool:
+    """Whether Kubernetes set the variable: a Service named `events` sets EVENTS_PORT=tcp://10.0.0.1:80 in its pods."""
+    return variable.endswith("_PORT") and bool(_SERVICE_LINK.match(text))

@@ -48,6 +48,15 @@ def test_former_variables_keep_working(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse(serve)["prebuild"] == 8
 
 
+def test_a_service_named_ray_history_does_not_change_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes sets this variable in every pod of the namespace."""
+    monkeypatch.setenv("RAY_HISTORY_PORT", "tcp://10.0.0.1:8080")
+    assert parse(serve)["port"] == 8080
+    monkeypatch.setenv("RAY_HISTORY_PORT", "many")
+    with pytest.raises(click.UsageError, match="'many' is not a valid integer"):
+        parse(serve)
+
+
 def test_help_shows_current_names_only() -> None:
     text = serve.get_help(click.Context(serve)) + inject.get_help(click.Context(inject))
     assert "--prebuild" in text

@@ -79,10 +79,6 @@ def test_a_bare_number_is_no_duration(text: str) -> None:
         ({"RAY_CLUSTER_NAME": "c", "RAY_ROLE": "boss"}, "use Head or Worker"),
         ({"RAY_CLUSTER_NAME": "c", "OWNER_KIND": "raycron", "OWNER_NAME": "x"}, "use rayjob or rayservice"),
         ({"RAY_CLUSTER_NAME": "c", "OWNER_KIND": "rayjob"}, "must be given together"),
-        ({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "soon"}, r"PUSH_INTERVAL\) is 'soon': write a duration"),
-        ({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "0"}, "must be positive"),
-        ({"RAY_CLUSTER_NAME": "c", "EVENTS_PORT": "many"}, "write a whole number"),
-        ({"RAY_CLUSTER_NAME": "c", "ENABLE_LOG_COLLECTOR": "yes"}, "write true or false"),
         (
             {"RAY_CLUSTER_NAME": "c", "ENABLE_LOG_COLLECTOR": "false", "ENABLE_EVENT_COLLECTOR": "0"},
             "nothing to collect",
@@ -95,9 +91,52 @@ def test_a_wrong_setting_is_reported_with_its_fix(env: dict[str, str], fix: str)
         settings(env)
 
 
-def test_a_malformed_tuning_value_does_not_stop_a_sidecar() -> None:
-    got = settings({"RAY_CLUSTER_NAME": "c", "RAY_COLLECTOR_POLL_INTERVAL": "often"})
-    assert got.poll_interval == 30
+@pytest.mark.parametrize(
+    ("name", "text", "fix"),
+    [
+        ("push_interval", "soon", r"--push-interval \(PUSH_INTERVAL\) is 'soon': write a duration"),
+        ("push_interval", "0", "must be positive"),
+        ("poll_interval", "often", "write a duration"),
+        ("events_port", "many", "write a whole number"),
+        ("events_port", "70000", "write at most 65535"),
+        ("enable_log_collector", "yes", "write true or false"),
+    ],
+)
+def test_a_malformed_flag_is_refused(name: str, text: str, fix: str) -> None:
+    with pytest.raises(WrongSetting, match=fix):
+        settings(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "default"),
+    [
+        ("PUSH_INTERVAL", "60", "push_interval", 10),
+        ("PUSH_INTERVAL", "0s", "push_interval", 10),
+        ("EVENTS_PORT", "abc", "port", 8084),
+        ("EVENTS_PORT", "70000", "port", 8084),
+        ("LOG_BATCHING", "abc", "log_batching", 0),
+        ("ENABLE_EVENT_COLLECTOR", "maybe", "events", True),
+        ("ENABLE_LOG_COLLECTOR", "yes", "logs", True),
+        ("RAY_COLLECTOR_POLL_INTERVAL", "0", "poll_interval", 30),
+        ("RAY_COLLECTOR_POLL_INTERVAL", "often", "poll_interval", 30),
+        ("RAY_COLLECTOR_EVENT_MAX_DISK_MB", "much", "spool_bytes", 2**30),
+    ],
+)
+def test_a_malformed_variable_does_not_stop_a_sidecar(
+    variable: str, text: str, field: str, default: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    got = settings({"RAY_CLUSTER_NAME": "c", variable: text})
+    assert getattr(got, field) == default
+    assert f"{variable} is {text!r}: " in caplog.text
+
+
+def test_a_flag_is_used_instead_of_a_malformed_variable() -> None:
+    assert settings({"RAY_CLUSTER_NAME": "c", "PUSH_INTERVAL": "60"}, push_interval="7s").push_interval == 7
+
+
+def test_a_service_named_events_does_not_change_the_port(caplog: pytest.LogCaptureFixture) -> None:
+    assert settings({"RAY_CLUSTER_NAME": "c", "EVENTS_PORT": "tcp://10.0.0.1:80"}).port == 8084
+    assert caplog.text == ""
 
 
 def test_every_setting_of_upstream_is_there() -> None:

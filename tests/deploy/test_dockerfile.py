@@ -42,12 +42,12 @@ def test_the_python_version_is_supported() -> None:
 
 def test_it_runs_as_the_user_of_rays_images() -> None:
     assert FINAL.last("USER") == "1000:1000"
-    assert [word for word, _ in FINAL.instructions][-3:] == ["USER", "EXPOSE", "CMD"]
+    assert [word for word, _ in FINAL.instructions][-3:] == ["USER", "EXPOSE", "ENTRYPOINT"]
 
 
-def test_the_default_command_is_the_collector() -> None:
-    assert json.loads(FINAL.last("CMD")) == ["collector"]
-    assert FINAL.all("ENTRYPOINT") == []
+def test_the_entry_point_finds_the_program() -> None:
+    assert json.loads(FINAL.last("ENTRYPOINT")) == ["/opt/ray-history/bin/python", "-m", "ray_history.cli.container"]
+    assert FINAL.all("CMD") == []
 
 
 def test_only_the_program_and_the_dashboards_are_copied() -> None:

@@ -170,8 +170,9 @@ def test_a_collector_starts_with_only_rays_directory_to_write_to_and_ends_well(
     [
         ["historyserver", "--runtime-class-name=s3", "--ray-root-dir=log"],
         ["historyserver", "-storage-backend=s3", "--storage-root-dir=log", "--use-kubernetes-proxy=false"],
+        ["--session-cache-max-memory=8Gi", "--runtime-class-name=s3", "--ray-root-dir=log"],
     ],
-    ids=["guide", "new"],
+    ids=["guide", "new", "flags alone"],
 )
 def test_a_server_shows_a_session_with_only_its_cache_and_tmp_to_write_to(
     image: Image, storage: dict[str, str], tmp_path: Path, words: list[str]

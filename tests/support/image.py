@@ -96,7 +96,7 @@ class Image:
     def command(
         self, words: Sequence[str], env: Mapping[str, str], writable: Sequence[str], shared: Sequence[Path] = ()
     ) -> list[str]:
-        """The command line that runs a command, by default that of the image, inside it; only mounts are writable.
+        """The command line that runs the image with these arguments; only mounts are writable.
 
         `writable` folders are mounted empty; `shared` folders of this machine keep their path.
         """
@@ -125,7 +125,8 @@ class Image:
             *("--inh-caps=-all", "--bounding-set=-all"),
             *("env", f"--chdir={self.final.last('WORKDIR')}", "-i"),
             *(f"{name}={value}" for name, value in declared.items()),
-            *(words or json.loads(self.final.last("CMD"))),
+            *json.loads(self.final.last("ENTRYPOINT")),
+            *words,
         ]
         script.append(f"exec chroot {root} {shlex.join(inside)}")
         return ["unshare", "--mount", "sh", "-e", "-c", "\n".join(script)]
@@ -188,7 +189,7 @@ def _build_stage(stage: Stage, context: Path, folder: Path, arguments: Mapping[s
         elif word == "RUN":
             command = ["chroot", str(root), "/bin/sh", "-c", f"cd {here} && {rest}"]
             subprocess.run(command, env=env, check=True)
-        elif word not in ("LABEL", "USER", "EXPOSE", "CMD"):
+        elif word not in ("LABEL", "USER", "EXPOSE", "ENTRYPOINT"):
             raise ValueError(f"{word} is not supported")
 
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ray_history.collector.settings import SETTINGS, Setting, resolve
 
@@ -40,7 +41,8 @@ def _with_collector_settings(command: Any) -> Any:
 @click.command("collect")
 @with_store
 @_with_collector_settings
-def command(store: Store, **flags: str | None) -> None:
+@click.pass_context
+def command(context: click.Context, /, store: Store, **flags: str | None) -> None:
     """Run the collector sidecar of one Ray node.
 
     It stores the node's events and log files in the archive and, on the head node, the state of the dashboard.
@@ -54,4 +56,8 @@ def command(store: Store, **flags: str | None) -> None:
     """
     from ray_history.collector.process import leave, run
 
-    leave(run(resolve(flags, os.environ), store, os.environ))
+    # Not those that click took from variables: `resolve` treats a malformed variable as absent.
+    given = {
+        name: text for name, text in flags.items() if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    leave(run(resolve(given, os.environ), store, os.environ))

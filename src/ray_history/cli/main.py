@@ -5,8 +5,10 @@ Exit codes: 0 success; 2 wrong usage or configuration, with one line that says h
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -19,6 +21,8 @@ from ray_history.collector.settings import WrongSetting
 from ray_history.log_setup import LogSettings, configure_logging
 
 from .options import with_settings
+
+logger = logging.getLogger(__name__)
 
 VERBS = ("collect", "serve", "sessions", "index", "inject", "dashboard", "demo")
 """Each is the module of this package whose `command` runs it, in the order of `--help`."""
@@ -43,14 +47,20 @@ class Verbs(click.Group):
 @click.pass_context
 def ray_history(context: click.Context, /, log_level: str, log_format: str) -> None:
     """Record what Ray clusters do, and show it after they are gone."""
+    unknown_flags = context.obj or ()
     context.obj = LogSettings(log_level, log_format)
     configure_logging(context.obj)
+    for flag in unknown_flags:
+        logger.warning("ignored the unknown flag %s", flag)
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command; expected failures are reported in one line on stderr."""
+def main(arguments: list[str] | None = None, *, unknown_flags: Sequence[str] = ()) -> NoReturn:
+    """Run the command; expected failures are reported in one line on stderr.
+
+    `unknown_flags` were left out of the arguments; each is logged as a warning.
+    """
     try:
-        ray_history.main(arguments, standalone_mode=False)
+        ray_history.main(arguments, standalone_mode=False, obj=unknown_flags)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)

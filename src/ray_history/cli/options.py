@@ -11,7 +11,7 @@ import click
 
 from ray_history.archive.settings import StorageOptions
 from ray_history.index.settings import IndexSettings, make_indexer
-from ray_history.setting import SettingField, settings_of
+from ray_history.setting import SettingField, is_service_link, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Section = TypeVar("Section")
@@ -23,6 +23,11 @@ class SettingOption(click.Option):
     def __init__(self, names: list[str], *, former_flags: tuple[str, ...], **attributes: Any) -> None:
         super().__init__([*names, *former_flags], show_envvar=True, **attributes)
         self.former_flags = former_flags
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        value = super().resolve_envvar_value(ctx)
+        variable = self.envvar[0] if isinstance(self.envvar, list) else str(self.envvar)
+        return None if value and is_service_link(variable, value) else value
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         accepted, variables = self.opts, self.envvar

@@ -1,7 +1,8 @@
 """The collector's settings: one table for flags, environment variables and documentation.
 
-The names, old and new, are KubeRay's; the environment wins over flags, as upstream. A malformed value is an error that
-names the setting, except where upstream uses the default with a warning, because a sidecar must not fail to start.
+The names, old and new, are KubeRay's; the environment wins over flags, as upstream. A malformed variable causes a
+warning and counts as absent, as upstream: a sidecar that exits takes the head out of its Service. A malformed flag is
+refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 from ray_history.archive.layout import Cluster
 from ray_history.archive.names import InvalidName, dns_name
+from ray_history.setting import is_service_link
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +41,8 @@ class Setting:
     kind: Kind
     default: str
     help: str
-    lenient: bool = False
-    """A malformed value only causes a warning: a sidecar in a crash loop would make the head unavailable."""
+    positive: bool = False
+    maximum: int = 999_999_999
 
     @property
     def name(self) -> str:
@@ -81,7 +83,7 @@ SETTINGS = (
         "true",
         "Store log files and poll the dashboard.",
     ),
-    Setting(("--events-port",), "EVENTS_PORT", "number", "8084", "Port to which Ray posts its events."),
+    Setting(("--events-port",), "EVENTS_PORT", "number", "8084", "Port to which Ray posts its events.", maximum=65535),
     Setting(
         ("--events-host",),
         "EVENTS_HOST",
@@ -102,7 +104,6 @@ SETTINGS = (
         "duration",
         "0s",
         "Upload events at least this often; 0s means every push interval.",
-        lenient=True,
     ),
     Setting(
         ("--event-max-file-size-mb",),
@@ -110,7 +111,6 @@ SETTINGS = (
         "number",
         "4",
         "Maximum size in MiB of an event file before compression; it is held in memory during the upload.",
-        lenient=True,
     ),
     Setting(
         ("--event-max-disk-mb",),
@@ -118,7 +118,6 @@ SETTINGS = (
         "number",
         "1024",
         "Maximum size of the spool in MiB. When it is full because uploads fail, Ray is asked to retry later.",
-        lenient=True,
     ),
     Setting(
         ("--event-max-body-mb",),
@@ -126,7 +125,6 @@ SETTINGS = (
         "number",
         "64",
         "Maximum size in MiB of a posted batch, which holds up to 1,000 events (10,000 in older versions of Ray).",
-        lenient=True,
     ),
     Setting(
         ("--event-compression-enabled",),
@@ -134,7 +132,6 @@ SETTINGS = (
         "boolean",
         "true",
         "Compress event files with gzip.",
-        lenient=True,
     ),
     Setting(
         ("--log-batching",),
@@ -144,7 +141,12 @@ SETTINGS = (
         "Number of new log lines that triggers an upload before the push interval ends; 0 disables it.",
     ),
     Setting(
-        ("--push-interval",), "PUSH_INTERVAL", "duration", "10s", "Interval of uploads of new events and log lines."
+        ("--push-interval",),
+        "PUSH_INTERVAL",
+        "duration",
+        "10s",
+        "Interval of uploads of new events and log lines.",
+        positive=True,
     ),
     Setting(
         ("--poll-interval",),
@@ -152,7 +154,7 @@ SETTINGS = (
         "duration",
         "30s",
         "Interval of polling the dashboard (head only).",
-        lenient=True,
+        positive=True,
     ),
     Setting(
         ("--additional-endpoints",),
@@ -167,7 +169,7 @@ SETTINGS = (
         "duration",
         "25s",
         "Time for the last uploads after SIGTERM; Kubernetes sends SIGKILL after 30 s by default.",
-        lenient=True,
+        positive=True,
     ),
 )
 
@@ -208,7 +210,7 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
     if not values["enable_event_collector"] and not values["enable_log_collector"]:
         raise WrongSetting("both --enable-event-collector and --enable-log-collector are false: nothing to collect")
     ray_root = Path(values["ray_tmp_root"])
-    push = _positive(values, "push_interval", "--push-interval (PUSH_INTERVAL)")
+    push = values["push_interval"]
     return CollectorSettings(
         cluster=_cluster(values),
         head=role == "head",
@@ -228,38 +230,46 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         body_bytes=max(1, int(values["event_max_body_mb"])) * 2**20,
         compress=values["event_compression_enabled"],
         log_batching=int(values["log_batching"]),
-        poll_interval=_positive(values, "poll_interval", "RAY_COLLECTOR_POLL_INTERVAL"),
+        poll_interval=values["poll_interval"],
         endpoints=tuple(part.strip() for part in values["additional_endpoints"].split(",") if part.strip()),
-        shutdown_grace=_positive(values, "shutdown_grace", "--shutdown-grace"),
+        shutdown_grace=values["shutdown_grace"],
     )
 
 
 def _value(setting: Setting, flag: str | None, environ: Mapping[str, str]) -> Any:
-    text = environ.get(setting.variable) or flag or setting.default
+    text = environ.get(setting.variable)
+    if text and not is_service_link(setting.variable, text):
+        try:
+            return _parsed(setting, text)
+        except ValueError as error:
+            fallback = flag or setting.default
+            logger.warning("%s is %r: %s; using %s", setting.variable, text, error, fallback)
+    text = flag or setting.default
     try:
-        return _parsed(setting.kind, text)
+        return _parsed(setting, text)
     except ValueError as error:
-        message = f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}"
-        if not setting.lenient:
-            raise WrongSetting(message) from error
-        logger.warning("%s; using %s", message, setting.default)
-        return _parsed(setting.kind, setting.default)
+        raise WrongSetting(f"{setting.flags[0]} ({setting.variable}) is {text!r}: {error}") from error
 
 
-def _parsed(kind: Kind, text: str) -> Any:
-    match kind:
+def _parsed(setting: Setting, text: str) -> Any:
+    match setting.kind:
         case "text":
             return text.strip()
         case "number":
             if not re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII):
                 raise ValueError("write a whole number")
+            if int(text) > setting.maximum:
+                raise ValueError(f"write at most {setting.maximum}")
             return int(text)
         case "boolean":
             if text not in _TRUE | _FALSE:
                 raise ValueError("write true or false")
             return text in _TRUE
         case "duration":
-            return parse_duration(text.strip())
+            seconds = parse_duration(text.strip())
+            if setting.positive and seconds <= 0:
+                raise ValueError("it must be positive, such as 10s")
+            return seconds
 
 
 def parse_duration(text: str) -> float:
@@ -270,12 +280,6 @@ def parse_duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("write a duration such as 10s, 1m30s or 300ms")
     return sum(float(number) * _UNIT[unit] for number, unit in parts)
-
-
-def _positive(values: Mapping[str, Any], name: str, label: str) -> float:
-    if values[name] <= 0:
-        raise WrongSetting(f"{label} must be positive, such as 10s")
-    return float(values[name])
 
 
 def _node_id(text: str) -> str | None:
