@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,25 @@ def test_the_stored_part_of_the_running_session_is_not_listed_but_opens(here: Pl
     answer = here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes")
     assert answer.json["data"]["result"]["total"] == 2
     assert NOTE not in answer.headers
+
+
+def test_a_session_that_a_running_head_reports_is_live_however_old_its_files_are(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    for file in (tmp_path / "archive").rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    stored = f"/s/default/demo/{STORED}"
+    with place(store, tmp_path) as here:
+        assert here.server.get(f"{stored}/_completeness").json["state"] == "ended"
+        here.head.session = STORED
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        until(lambda: [row["sessionName"] for row in here.rows()] == ["live"])
+    with place(store, tmp_path) as here:
+        here.head.session = STORED
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        until(lambda: [row["sessionName"] for row in here.rows()] == ["live"])
+        assert here.server.get(f"{stored}/_completeness").json["state"] == "live"
+        assert {row["state"] for row in here.server.get(f"{stored}/api/v0/nodes").rows} == {"ALIVE"}
 
 
 def test_an_older_session_of_a_running_cluster_opens_from_the_archive(here: Place) -> None:

@@ -58,7 +58,12 @@ _LEDGERS = """
     select
         count(*) as collectors,
         count(*) filter (coalesce(body->>'ended', '') <> 'graceful') as cut_off,
-        coalesce(bool_or(body->>'role' = 'head' and body->>'ended' = 'graceful'), false) as head_ended,
+        -- Of several heads the one that started last decides.
+        coalesce(
+            max_by(coalesce(body->>'ended', '') = 'graceful', coalesce(try_cast(body->>'started' as double), 0))
+                filter (body->>'role' = 'head'),
+            false
+        ) as head_ended,
         sum(try_cast(body->>'$.events.duplicated' as bigint))::bigint as duplicated
     from document
     where source = 'ledger'
