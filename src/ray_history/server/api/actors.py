@@ -1,7 +1,7 @@
 """Actors as the dashboard shows them: `/logical/actors` and `/logical/actors/{id}`.
 
-What an actor is and how it ended comes from the tables. What its process used (memory, CPU, GPUs, the statistics of its
-core worker) is known only from polling, for workers that were alive at the last poll, and for no earlier moment.
+The state of an actor comes from the tables. The usage of its process (memory, CPU, GPUs, the statistics of its core
+worker) comes from polling: it exists for workers that were alive at the last poll, and for no earlier moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NIL = "f" * 56
 _POLLED_TIMES = ("startTime", "endTime", "timestamp")
 _CLOCK_SKEW_MS = 1000
 _ADDED_TO_PROCESSES = ("coreWorkerStats", "language", "jobId")
-"""What Ray adds to the processes of a node when it lists them as workers."""
+"""Fields that Ray adds to the processes of a node when it lists them as workers."""
 
 
 class ActorRow(NamedTuple):
@@ -64,7 +64,7 @@ _COLUMNS = (
 
 
 def list_actors(request: SessionRequest) -> Response:
-    """All actors, or those of `ids=a,b`; as in Ray, unknown ones are null."""
+    """All actors, or the ones in `ids=a,b`; as in Ray, unknown IDs are null."""
     users = without_internal(request, "actors", request.tables.source("actors", request.view))
     actors: dict[str, dict[str, Any] | None]
     if "ids" in request.query:
@@ -135,7 +135,7 @@ def _actor(row: ActorRow) -> dict[str, Any]:
 
 
 def _polled(row: ActorRow, node: NodeUsage) -> dict[str, Any]:
-    """What polling adds to an actor, and its more exact times."""
+    """The polled fields of an actor, and Ray's own times where they mean the same moment."""
     actor = object_of(node.actors.get(row.actor_id))
     times = dict(zip(_POLLED_TIMES, (row.start_ms, row.end_ms, row.changed_ms), strict=True))
     stats = node.core_workers.get(row.worker_id, {}) if row.worker_id else {}
@@ -161,7 +161,7 @@ def _is_same_moment(time: float, polled: Any) -> bool:
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What the processes of a node used when it was last polled."""
+    """The usage of a node's processes at the last poll."""
 
     core_workers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Statistics by worker id."""

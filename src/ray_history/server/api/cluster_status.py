@@ -1,8 +1,9 @@
 """`/api/cluster_status`: the autoscaler's report, as polled or, for other moments, made from the tables.
 
-Made from the tables, a node is active while tasks or actors hold resources on it, and demands are what waits for
-resources. What only the autoscaler knew (pending nodes, `request_resources`) stays unknown, and the text says so. An
-ended cluster has no nodes, but keeps the usage and the demands of its last report: these are what people look for.
+In a report made from the tables, a node is active while tasks or actors hold resources on it, and demands are the
+resources that tasks and actors wait for. Pending nodes and `request_resources`, which only the autoscaler knew, are
+marked as unavailable. An ended cluster has no nodes, but keeps the usage and the demands of its last report, which help
+to find out why work did not run.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _add(total: Amounts, amounts: Amounts) -> None:
 
 
 def _nodes(request: SessionRequest, view: View) -> list[NodeRow]:
-    """The nodes, first those that ended last."""
+    """The nodes; the last to end comes first."""
     rows = request.tables.rows(
         "select node_id, state, resources_total, labels, node_ip, instance_id, planned_departure "
         f"from {request.tables.source('nodes', view)} order by end_ns desc nulls last, node_id"

@@ -16,7 +16,7 @@ from ray_history.server.sessions.routes import JOB_ID, VIEW, SessionRoute
 
 
 def events(request: SessionRequest) -> Response:
-    """All events by job, those of no job as `global`; or those of `job_id`."""
+    """All events by job, and as `global` the ones without a job; or only the events of `job_id`."""
     by_job = _events_by_job(request)
     if "job_id" in request.query:
         job_id = request.query["job_id"]

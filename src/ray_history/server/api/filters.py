@@ -40,7 +40,7 @@ def parse_filters(query: QueryParams) -> tuple[Filter, ...]:
 
 
 def without_internal(request: SessionRequest, table: str, rows: str) -> str:
-    """SQL: the rows; with `exclude_internal` only those that users caused."""
+    """SQL: the rows, without Ray's own if the request sets `exclude_internal`."""
     if not boolean(request.query, "exclude_internal", default=False) or not TABLES[table].has_internal_rows:
         return rows
     return f"(from {rows} where not is_internal)"
@@ -79,7 +79,7 @@ def conditions(
             values.append(_boolean(condition))
             sql.append(f"{key} {compare} ?")
         elif is_exact(key, condition.value):
-            # Without a conversion Parquet's statistics and bloom filters skip what cannot match.
+            # Without a conversion, Parquet's statistics and bloom filters skip row groups without a match.
             values.append(condition.value)
             sql.append(f"{key} {compare} ?")
         else:
@@ -116,7 +116,7 @@ def _boolean(condition: Filter) -> bool:
 
 
 def _invalid(condition: Filter, column_type: str, expected: str) -> str:
-    """Ray's message, and what to do."""
+    """Ray's message, with the expected value."""
     return (
         f"Invalid filter `{condition.key} {condition.value[:40]}` for a {column_type} type column; expected {expected}"
     )

@@ -1,10 +1,10 @@
 """The tree of tasks: which task, or method of which actor, started which.
 
-As in Ray, a task stands below the task that started it, a task of an actor below the actor, and the actor below what
-created it. Siblings with the same name become a group. Every node counts the states of all nodes below it and is as old
-as the oldest of them. Running nodes come first, then pending, failed and older ones.
+As in Ray, the parent of a task is the task that started it, that of an actor's task is the actor, and that of an actor
+is the task that created it. Siblings with the same name become a group. Every node counts the states of all nodes below
+it and is as old as the oldest of them. Running nodes come first, then pending, failed and older ones.
 
-Nothing here recurses, so that a chain of 100,000 tasks works like a flat list.
+The code does not recurse, so a chain of 100,000 tasks works like a flat list.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def count_attempts(top: list[Node]) -> int:
 
 
 def _link(attempts: Iterable[Attempt], parents: AbstractSet[str] | None, redact: Callable[[str], str]) -> list[Node]:
-    """Nodes with their children; returns those at the top."""
+    """Makes the nodes and their children; returns the top nodes."""
     nodes: dict[str, Node] = {}  # the possible parents, which are few in large sessions
     children: dict[str | None, list[Node]] = {None: []}
     # One copy of each text: every attempt comes with copies of its own.
@@ -113,7 +113,7 @@ def _link(attempts: Iterable[Attempt], parents: AbstractSet[str] | None, redact:
 
 
 def _grouped(siblings: list[Node]) -> tuple[list[Node], int | None]:
-    """Siblings in the order of display, with groups of those with the same name; and the oldest timestamp."""
+    """Siblings in display order, grouped by name, and their oldest timestamp."""
     if len(siblings) == 1:
         return siblings, siblings[0].timestamp
     by_name: dict[str, list[Node]] = {}
@@ -146,7 +146,7 @@ def _total(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def _sort_key(node: Node) -> str:
-    """The order of siblings of the same rank: by task id, an actor by that of its creation."""
+    """Siblings of equal rank are sorted by task ID, actors by the ID of the task that created them."""
     return node.key.replace("actor:", _CREATION_PREFIX) if node.type == "ACTOR" else node.key
 
 

@@ -119,7 +119,7 @@ class ListingRequest:
         return bool(self.sort) and self.table.name == "tasks" and self.limit > SORT_WHOLE_MAX
 
     def order_by(self, *, by_key: bool) -> str:
-        """SQL: the order of the rows, without a column to sort by that of their keys, or none."""
+        """SQL: the order of the rows: by `sort`, by key, or undefined."""
         table = self.table
         if self.sort:
             order = self.order or "asc"
@@ -140,7 +140,7 @@ class ListingQuery:
         self.where, self.values = conditions(listing.table, listing.filters)
 
     def visible(self, rows: str) -> str:
-        """SQL: the rows without those that the request excludes."""
+        """SQL: the rows without the excluded ones."""
         users = without_internal(self.request, self.listing.table.name, rows)
         return f"(from {users} where not is_driver)" if self.listing.exclude_driver else users
 
@@ -166,14 +166,14 @@ class ListingQuery:
         return Counts(total, filtered)
 
     def _count(self, where: str, values: list[object]) -> int:
-        # Conditions stand in `where`, so that the statistics of Parquet spare most of the work.
+        # With the conditions in `where`, Parquet's statistics skip most of the work.
         ((count,),) = self.request.tables.rows(f"select count(*) from {self.rows} where {where or 'true'}", values)
         return int(count)
 
     def texts(self, selection: str, *, few: bool, suspect: str = "") -> str:
         """SQL: the JSON text of each selected row, and whether to search it for secrets."""
         request, table, detail = self.request, self.listing.table.name, self.listing.detail
-        # What many tasks have in common is redacted, or found to be clean, only once.
+        # Texts that many tasks share are redacted, or found to be clean, only once.
         has_shared_parts = table == "tasks" and detail and request.redact and not few
         environments = request.tables.environments() if has_shared_parts else ()
         text = row(table, detail=detail, redact=request.redact, few=few, environments=environments)
@@ -205,7 +205,7 @@ class ListingQuery:
         return f"{self.texts(f'from {self.visible(rows)}', few=False)} limit {listing.limit}" if rows else None
 
     def envelope(self, counts: Counts) -> tuple[bytes, bytes]:
-        """What stands before and after the rows."""
+        """The JSON before and after the rows."""
         listing, table = self.listing, self.listing.table.name
         nothing = None if table == "runtime_envs" else ""  # as in Ray
         warning = msgspec.json.encode(warnings.warning(self.request, table) or nothing).decode()
@@ -303,7 +303,7 @@ def _joined(head: bytes, pages: Iterable[list[tuple[bytes, bool]]], tail: bytes)
 
 
 def _redacted(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
-    """The texts of rows; the suspect ones are searched for secrets."""
+    """The texts of rows, without the secrets of suspect ones."""
     return [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
 
 

@@ -1,4 +1,4 @@
-"""Small routes of the dashboard: versions, health, and what a finished session does not have."""
+"""Small routes of the dashboard: versions, health, and features that a finished session does not have."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def anything_polled(request: SessionRequest) -> Response:
     answer = polled_answer(request, f"{path}?{url.query}" if url.query else path)
     if answer is None:
         # On a 404, a Ray that shows this server through --proxy-server-url would answer from its own cluster.
-        raise ApiError(501, f"{path[:200]} was not polled while the session ran, so that no answer is stored")
+        raise ApiError(501, f"{path[:200]} was not polled while the session ran, so no answer is stored")
     return plain_json(request.redacted(answer))
 
 

@@ -2,7 +2,7 @@
 
 Usage, processes and addresses come from the last poll. Whether and how a node ended, its resources and its labels come
 from the tables, which are more accurate. A node without a poll has the same shape with zeros. So has a node at a moment
-before the poll: of the poll it keeps only what does not change, its addresses and the processes that had started.
+before its poll, except for its addresses and the processes that had started by then.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _summary(request: SessionRequest) -> Response:
     summaries = polled_details(request, {row.node_id for row in rows} - summaries.keys()) | summaries
     if request.view.at is None:
         resource_texts, held = object_of(data.get("nodeLogicalResources")), {}
-    else:  # the texts are those of the last poll
+    else:  # the polled texts are of the last poll
         resource_texts, held = {}, held_resources(request, _observed(request))
     nodes, resources = [], {}
     for row in rows:
@@ -165,7 +165,7 @@ def _node_rows(request: SessionRequest, where: str = "", values: list[object] | 
 
 
 def merge_polled(request: SessionRequest, row: NodeRow, polled: dict[str, Any]) -> dict[str, Any]:
-    """A node as it was polled, overlaid with what the tables know."""
+    """A polled node, updated from the tables."""
     is_before_poll = is_later(request, polled.get("now"), 1e9)
     if is_before_poll:
         polled = _without_usage(request, polled)
@@ -214,7 +214,7 @@ def _unpolled_node(row: NodeRow) -> dict[str, Any]:
 
 
 def _without_usage(request: SessionRequest, polled: dict[str, Any]) -> dict[str, Any]:
-    """What of a polled node was true before the poll already."""
+    """The parts of a polled node that were true before the poll."""
     raylet = {name: value for name, value in object_of(polled.get("raylet")).items() if name != "coreWorkersStats"}
     if raylet:
         raylet |= {"numWorkers": 0, "storeStats": {}, "objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0}

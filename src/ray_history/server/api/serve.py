@@ -1,8 +1,9 @@
 """Ray Serve: `/api/serve/applications/`, from the last poll.
 
 Serve exports no events of its own, but its controller, proxies and replicas are actors, whose lives are in the tables.
-So the polled answer can be shown as of a moment: what was deployed or started later is left out, and a replica that had
-stopped by the time of the poll runs while its actor was alive. The end of the cluster closes it in Serve's own terms.
+So the polled answer can be changed to an earlier moment: parts that were deployed or started later are removed, and a
+replica that had stopped before the poll is running while its actor was alive. When the cluster has ended, the statuses
+are the ones that Serve uses for dead actors.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def serve_applications(request: SessionRequest) -> Response:
 
 
 class _Actors:
-    """Serve's actors at the requested moment. Those without events may always have been there."""
+    """Serve's actors at the requested moment. An actor without events counts as started."""
 
     def __init__(self, request: SessionRequest) -> None:
         tables = request.tables
@@ -70,7 +71,7 @@ class _Actors:
 
 
 def _as_of(request: SessionRequest, details: dict[str, Any]) -> dict[str, Any]:
-    """What of a polled answer was there at the requested moment."""
+    """The parts of a polled answer that existed at the requested moment."""
     actors = _Actors(request)
     health = object_of(details.get("controller_health_metrics"))
     is_before_controller = is_later(request, health.get("controller_start_time"), 1e9)

@@ -68,7 +68,7 @@ _IDS = """{
     'actor_id': actor_id
 }"""
 
-# Computed in floating-point milliseconds, so that the digits are those of Ray.
+# Computed in floating-point milliseconds, to print the same digits as Ray.
 _EVENT = f"""to_json({{
     'cat': span.eventName,
     'name': coalesce(extra->>'name', span.eventName),
@@ -112,7 +112,7 @@ def timeline(request: SessionRequest) -> Response:
 
 
 def trace(request: SessionRequest, job_id: str) -> Iterator[str]:
-    """The JSON text of a trace. Queries start at once, so that their errors are answered with a status."""
+    """The JSON text of a trace. Runs its first queries at once, so that their errors become an error status."""
     where, values = conditions(TABLES["tasks"], [Filter("job_id", "=", job_id)] if job_id else [])
     tasks = _tasks(request, where)
     processes = _processes(request, tasks, values)
@@ -183,7 +183,7 @@ def _parts(pages: Iterator[list[tuple[Any, ...]]], metadata: Iterable[str]) -> I
     for page in pages:
         yield ", ".join([_redacted(event) if is_suspect else event for event, is_suspect in page])
         yield ", " if page else ""
-    # Every span has a process, so that metadata follows the comma after the last span.
+    # Every span has a process, so metadata always follows the comma after the last span.
     yield ", ".join(metadata)
     yield "]"
 

@@ -1,6 +1,6 @@
 """Ray Train: `/api/train/v2/runs/v1`, as polled, or rebuilt from Ray's export files; `/api/train/v2/runs` as polled.
 
-The structs are those of Ray's export files. Other programs wrote these, so that fields may have any type.
+The structs are the ones in Ray's export files. Other programs write these files, so a field may have any type.
 """
 
 from __future__ import annotations

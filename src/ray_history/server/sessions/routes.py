@@ -1,4 +1,4 @@
-"""What a route of a session is: a path with its handler, its parameters and its answers.
+"""Routes of a session: a path with its handler, parameters and answers.
 
 Modules declare their `routes` beside the handlers; `server/routes.py` collects them. Routing, `openapi.json` and the
 proxy to live heads are made from that one table.
@@ -44,7 +44,7 @@ def enveloped_schema(data: Schema) -> Schema:
 
 
 def listed_schema(result: Schema) -> Schema:
-    """What the state API puts around rows, or around a summary."""
+    """The state API's envelope of rows, or of a summary."""
     counts = dict.fromkeys(("total", "num_after_truncation", "num_filtered"), NUMBER)
     notes: dict[str, Schema] = {"partial_failure_warning": {"type": ["string", "null"]}, "warnings": {}}
     next_cursor: Schema = {"type": ["string", "null"], "description": "Only with `cursor`; null on the last page."}
@@ -104,7 +104,7 @@ class SessionRoute(Operation):
     forwarded: bool = False
     """Live clusters answer it too: the request is passed on to the head."""
     head_path: str = ""
-    """What the head is asked for, if that is another path."""
+    """The path on the head, if it is a different one."""
 
 
 def forwarded_paths(routes: Sequence[SessionRoute]) -> Iterator[str]:
