@@ -18,6 +18,7 @@ from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 from tests.support.ray_cluster import RayCluster, plain_environment, ray_binary
+from tests.support.ray_versions import needs_ray
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -197,6 +198,7 @@ def without_zstd(folder: Path) -> str:
     return str(folder)
 
 
+@needs_ray("2.55", "--proxy-server-url")
 def test_a_local_ray_shows_the_dead_cluster_through_its_proxy(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

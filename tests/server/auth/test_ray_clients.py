@@ -15,6 +15,9 @@ from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.rules import RulesFile
 from tests.server.auth.people import ADA, BOB, SESSION, WRONG, Asking, asking, rules_file
 from tests.support.ray_cluster import ray_binary
+from tests.support.ray_versions import needs_ray
+
+pytestmark = needs_ray("2.52", "RAY_AUTH_MODE")
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,14 @@ from tests.collector.collector_process import CollectorProcess
 from tests.server.serving import Served, served
 from tests.support.kube_stand_in import KubeStandIn, ray_cluster
 from tests.support.ray_cluster import RayCluster
+from tests.support.ray_versions import needs_ray
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.timeout(900),
+    needs_ray("2.52", "RAY_AUTH_MODE"),
+]
 
 TOKEN = "the-token-of-this-cluster-0123456789"
 NOTE = "x-ray-history-note"

@@ -37,6 +37,7 @@ from ray_history.server.logs.targets import Target
 from tests.collector.logs.log_archive import CLUSTER, NODE, SESSION, Node, log_lines
 from tests.server.serving import served
 from tests.support.captured import TARBALL, captured, write_archive
+from tests.support.ray_versions import needs_ray
 from tests.support.waiting import until
 
 CAPTURED = Cluster("default", "captured")
@@ -748,6 +749,7 @@ def ray_address(real_ray: str, asked: Client, monkeypatch: pytest.MonkeyPatch) -
     return asked.url
 
 
+@needs_ray("2.51", "filter_ansi_code")
 def test_rays_python_client_reads_logs(ray_address: str) -> None:
     from ray.util.state import get_log, list_logs
 
