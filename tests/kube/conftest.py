@@ -1,4 +1,4 @@
-"""The API server that the tests of this room talk to: the stand-in, and a real one where there is one."""
+"""The API servers of these tests: the stand-in, and a real one if configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of the Kubernetes API, against the stand-in and, where one is given, a real API server."""
+"""The client of the Kubernetes API, with the stand-in and, if configured, a real API server."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_requests_are_limited_in_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept == [0.1, 0.2]
 
 
-# Being known to the API server.
+# Credentials for the API server.
 
 
 def test_a_pods_token_is_read_again_after_it_was_renewed(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def _builder(subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Na
 
 
 def _server_tls(authority: Authority, folder: Path) -> ssl.SSLContext:
-    """A server certificate of that authority; clients may show one of it too."""
+    """TLS with a server certificate of that authority; client certificates of it are accepted."""
     certificate, key = _signed(authority, "127.0.0.1")
     (folder / "server.pem").write_bytes(certificate + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Which clusters run: listed, watched, and known as far as possible when Kubernetes does not answer."""
+"""Running clusters are listed and watched, and kept while Kubernetes does not answer."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_each_configured_namespace_is_watched(stand_in: tuple[World, KubeStandIn
     asyncio.run(story())
 
 
-# What a RayCluster tells.
+# Parsing of RayCluster objects.
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def test_malformed_parts_are_treated_as_absent(part: str, value: Any) -> None:
     assert cluster.port == 8265
 
 
-# The way to the head.
+# Endpoints of heads.
 
 
 def door_of(world: World, heads: HeadResolver, thing: dict[str, Any]) -> Any:

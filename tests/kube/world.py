@@ -1,4 +1,4 @@
-"""An API server, the stand-in or a real one, and a namespace of our own in it."""
+"""An API server, the stand-in or a real one, with a namespace for the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """An API server, and a namespace of our own in it."""
+    """An API server with a namespace for the test."""
 
     kubeconfig: Path
     namespace: str
@@ -28,7 +28,7 @@ class World:
         return Kubernetes(from_kubeconfig([self.kubeconfig]), **how)
 
     def ask(self, question: Any) -> Any:
-        """Run `question(kubernetes)` in a loop of its own."""
+        """Run `question(kubernetes)` in its own event loop."""
 
         async def run() -> Any:
             kubernetes = self.kubernetes()
@@ -42,7 +42,7 @@ class World:
     async def close(self, kubernetes: Kubernetes) -> None:
         await kubernetes.close()
         if self.stand_in is None:
-            await asyncio.sleep(0.1)  # TLS takes leave of the other side
+            await asyncio.sleep(0.1)  # lets TLS connections shut down
 
     def create(self, cluster: dict[str, Any]) -> None:
         path = resource_path("ray.io/v1", "rayclusters", self.namespace)
@@ -83,5 +83,5 @@ def real_world(kubeconfig: Path) -> Iterator[World]:
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """A bound for what would otherwise hang; generous, so that a slow machine does not matter."""
+    """A generous time limit, for what would otherwise hang."""
     return await asyncio.wait_for(work, seconds)

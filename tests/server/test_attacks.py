@@ -1,4 +1,4 @@
-"""Nothing but the session asked for can be read, and nothing asked for breaks the server."""
+"""Requests read nothing outside of their session, and none breaks the server."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_no_request_crashes_the_server(server: Served, data: st.DataObject) -> N
     query = data.draw(st.lists(st.tuples(st.sampled_from(PARAMETERS), words), max_size=6))
     asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query)
     if "/logs/stream" in path:
-        return  # follows for as long as the session goes on
+        return  # follows as long as the session is live
     harmless(server, f"{S}{path}?{asked}")
 
 

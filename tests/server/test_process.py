@@ -1,4 +1,4 @@
-"""The server as a process: its command lines, its end."""
+"""The server as a process: its command lines and its shutdown."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_shutdown_ends_streams_and_finishes_answers(
         rest = [threads.submit(answer.read) for answer in (progress, log)]
         os.kill(process.pid, signal.SIGTERM)
         for read in rest:
-            read.result()  # raises if the answer is cut off, as it is once the server's patience ends
+            read.result()  # raises if the answer is cut off, as after the timeout of the shutdown
         assert not waiting.done()
         proxy.pass_through()
         assert b'"total": 2' in waiting.result().read()

@@ -1,4 +1,4 @@
-"""Ray's own tools talk to a dead cluster as to a living one."""
+"""Ray's own tools work with an ended session as with a live cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("clients")
     store = open_store(DirectorySettings(folder / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
-    with served(store, folder / "cache") as running:  # values are hidden, as by default
+    with served(store, folder / "cache") as running:  # values are redacted, as by default
         yield running
 
 
@@ -55,11 +55,11 @@ from ray.scripts.scripts import cli
 answers = [CliRunner().invoke(cli, line) for line in json.load(sys.stdin)]
 print(json.dumps([[answer.exit_code, answer.stdout, answer.stderr] for answer in answers]))
 """
-"""The command line as it is, for many commands: to start it takes longer than all of them."""
+"""Runs many commands of Ray's command line in one process, because starting it takes longer than all of them."""
 
 
 def python(script: str, given: str = "") -> Any:
-    """What a script printed last, run by the Python that Ray is installed for."""
+    """Run a script with the Python of the Ray installation, and return its last line."""
     done = subprocess.run(
         [str(Path(ray_binary()).with_name("python")), "-c", script],
         input=given,
@@ -74,7 +74,7 @@ def python(script: str, given: str = "") -> Any:
 
 
 def several(address: str, *commands: str) -> list[str]:
-    """What each of these commands of `ray` printed."""
+    """The output of each `ray` command."""
     lines = [[*command.split(), "--address", address] for command in commands]
     answers = python(SEVERAL, json.dumps(lines))
     for command, (code, _, problem) in zip(commands, answers, strict=True):
@@ -119,7 +119,7 @@ def test_ray_job(address: str) -> None:
 
 
 def driver_log() -> str:
-    """What the driver of a job printed."""
+    """The output of a job's driver."""
     (found,) = (body for (_, name), body in captured().logs.items() if name == "job-driver-fx-env.log")
     return found.decode().strip()
 
@@ -180,7 +180,7 @@ print(json.dumps(dict(
 
 
 def browsed(cluster: RayCluster, path: str) -> tuple[int, bytes]:
-    """What a browser gets of the cluster's dashboard."""
+    """An answer of the cluster's dashboard to a browser."""
     headers = {"Accept": "application/json, */*", "Accept-Encoding": "gzip, deflate, br, zstd", "User-Agent": "Mozilla"}
     connection = http.client.HTTPConnection("127.0.0.1", cluster.dashboard_port, timeout=60)
     try:
@@ -192,7 +192,7 @@ def browsed(cluster: RayCluster, path: str) -> tuple[int, bytes]:
 
 
 def without_zstd(folder: Path) -> str:
-    """Where Python must look first so that aiohttp cannot read zstd, as in a plain installation of Ray."""
+    """A folder for PYTHONPATH that keeps aiohttp from reading zstd, as in a plain installation of Ray."""
     (folder / "backports").mkdir()
     (folder / "backports" / "__init__.py").touch()
     return str(folder)
@@ -220,7 +220,7 @@ def test_a_local_ray_shows_the_dead_cluster_through_its_proxy(
             assert (status, json.loads(told)["result"]) == (410, False), path
         nodes = {node["raylet"]["nodeId"] for node in cluster.get("/nodes?view=summary")["data"]["summary"]}
         assert nodes == set(captured().events)
-        # `ray logs` takes no web address, only that of a cluster: this is its way to a dead one.
+        # `ray logs` accepts only the address of a cluster: this is how it reaches an ended one.
         place = ("--node-id", HEAD, "--address", cluster.address)
         assert "gcs_server.out" in ray("logs", "cluster", *place)
         told = ray("logs", "cluster", "gcs_server.out", "--tail", "3", *place)

@@ -1,4 +1,4 @@
-"""One archive for all tests of who may see what."""
+"""One archive for all tests of access."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.server.auth.people import archive
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Nobody changes it."""
+    """No test changes it."""
     return archive(tmp_path_factory.mktemp("people"))

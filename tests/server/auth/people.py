@@ -1,4 +1,4 @@
-"""A server that asks who one is, and people with tokens who ask it."""
+"""A server with authentication, and users with tokens."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.captured import captured, write_archive
 
 SESSION = captured().session
 ADA = "ada-has-this-long-token"
-"""Sees the namespace `default`."""
+"""May see the namespace `default`."""
 BOB = "bob-has-another-long-token"
-"""Sees the namespace `locked`, and of `default` the cluster `shared` alone."""
+"""May see the namespace `locked`, and in `default` only the cluster `shared`."""
 WRONG = "nobody-has-this-long-token"
 
 RULES: list[dict[str, Any]] = [
@@ -54,7 +54,7 @@ def archive(folder: Path) -> Store:
 
 @dataclass(frozen=True)
 class Asking:
-    """Asks a running server, without following where it leads."""
+    """Sends requests to a running server, without following redirects."""
 
     server: Served
 
@@ -78,7 +78,7 @@ def asking(folder: Path, mode: AuthBackend, store: Store, **choices: Any) -> Ite
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that advances only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

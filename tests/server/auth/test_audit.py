@@ -1,4 +1,4 @@
-"""The audit log: a line for what was denied and what was downloaded, with who and where from, and never a token."""
+"""The audit log: one line for each denial and download, with user and address, and never a token."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
 
 
 class Told:
-    """What the server tells; a line may come some moments after the answer that it is about."""
+    """The log of the server. A line may be written some moments after its answer."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog
 
     def facts(self, number: int) -> list[dict[str, Any]]:
-        """So many lines of the audit log."""
+        """That number of lines of the audit log."""
         self._wait("ray_history.audit", number)
         return self._facts()
 
     def nothing(self, answers: int) -> bool:
-        """Whether the log of all these answers is complete, and the audit log has no line."""
+        """Wait for the access log of all these answers; the audit log has no line then."""
         self._wait("ray_history.access", answers)
         return self._facts() == []
 

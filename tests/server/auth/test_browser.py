@@ -36,7 +36,7 @@ def page(chromium: Chromium) -> Iterator[Page]:
 
 
 def until(page: Page, condition: str) -> None:
-    """A page that is left while it is asked is asked again."""
+    """Evaluate again if the page navigated meanwhile."""
     while True:
         try:
             page.wait(condition)

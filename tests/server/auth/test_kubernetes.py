@@ -1,4 +1,4 @@
-"""`--auth kubernetes`: the API server (a stand-in) says who it is and what they may; down means 503."""
+"""`--auth kubernetes`: a stand-in for the API server identifies users and decides on access; without it: 503."""
 
 from __future__ import annotations
 

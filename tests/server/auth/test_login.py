@@ -1,4 +1,4 @@
-"""Signing in with a browser: the page, the dashboard's own dialog, the cookie, and going where one wanted to."""
+"""Signing in with a browser: the page, the dashboard's own dialog, the cookie, and the redirect back."""
 
 from __future__ import annotations
 

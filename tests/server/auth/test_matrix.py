@@ -43,13 +43,13 @@ OPEN = {
     *(f"{below}/_pages/{{name}}" for below in ("", BY_PATH)),  # styles and scripts of our own pages
     *(f"{below}/api/{name}" for below in ("", BY_PATH) for name in ("authenticate", "authentication_mode")),
 }
-"""Answered to everybody, and the same to everybody: they look at no session."""
+"""Routes without authentication. Their answers are the same for everyone and contain nothing of a session."""
 PAGES = {"/", "/select_cluster", "/select_cluster/"}
 LISTS = {"/clusters", "/clusters/"} | PAGES
-"""Show to each what they may see."""
+"""Routes whose answers contain only what the viewer may see."""
 ENTERS = {"/enter_cluster/{rest:path}"}
 SAME_FOR_ALL = {BY_PATH}
-"""Wants somebody known, and looks at no session: it adds a slash."""
+"""Requires authentication, but reads no session: it adds a slash."""
 
 EXAMPLES = {
     "media_type": "file",
@@ -65,15 +65,15 @@ EXAMPLES = {
     "cluster": "demo",
     "session": "latest",
 }
-"""What stands in a path for a parameter; a new one must be given an example."""
+"""Examples for path parameters; a new parameter needs one."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A route, and where it stands."""
+    """A route and its mount."""
 
     below: str
-    """The path of the session's mount; empty for a route that stands in none."""
+    """The path of the session's mount; empty for a route outside of one."""
     route: Route | WebSocketRoute
 
     @property
@@ -92,12 +92,12 @@ def walk(routes: Sequence[BaseRoute], below: str = "") -> Iterator[Place]:
     for route in routes:
         if isinstance(route, Mount):
             mounted = route.path or BY_COOKIE
-            assert not below, f"nobody classified what is mounted on {mounted} below {below}"
-            assert mounted in (BY_PATH, BY_COOKIE), f"nobody classified what is mounted on {mounted}"
-            assert route.routes, f"what stands below {mounted} cannot be seen: mount something with routes"
+            assert not below, f"unclassified mount {mounted} below {below}"
+            assert mounted in (BY_PATH, BY_COOKIE), f"unclassified mount {mounted}"
+            assert route.routes, f"the routes below {mounted} are unknown: mount something with routes"
             yield from walk(route.routes, mounted)
         else:
-            assert isinstance(route, Route | WebSocketRoute), f"{route} is of a kind that nobody classified"
+            assert isinstance(route, Route | WebSocketRoute), f"{route} is of an unclassified kind"
             yield Place(below, route)
 
 
@@ -111,7 +111,7 @@ def places(folder: Path, store: Store, fleet: Fleet) -> list[Place]:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, as far as it can be compared."""
+    """The comparable parts of an answer."""
 
     status: int
     headers: dict[str, str]
@@ -119,7 +119,7 @@ class Answer:
 
 
 class Matrix:
-    """The server, and all that it has."""
+    """The server with all of its routes."""
 
     def __init__(self, port: int, found: list[Place]) -> None:
         self._port, self.places = port, found
@@ -192,7 +192,7 @@ def test_with_a_wrong_token_all_but_the_open_routes_answer_403(matrix: Matrix) -
 
 
 def test_a_session_of_another_namespace_is_answered_as_a_missing_one(matrix: Matrix) -> None:
-    """`locked` is there and not for Ada; `absent` is not there at all. Nothing but the name differs."""
+    """`locked` is hidden from Ada, `absent` does not exist. The answers differ in nothing but the name."""
     for (method, path, cookie), (_, absent_path, absent_cookie) in zip(
         every(matrix, "locked", lists=False), every(matrix, "absent", lists=False), strict=True
     ):
@@ -250,7 +250,7 @@ def test_post_is_only_for_signing_in(matrix: Matrix) -> None:
 
 
 def every(matrix: Matrix, namespace: str, *, lists: bool = True) -> Iterator[tuple[str, str, str]]:
-    """Method, path and cookies of all that is guarded."""
+    """Method, path and cookies of all guarded routes."""
     for place in matrix.places:
         if not place.below and (place.pattern in OPEN or (not lists and place.pattern in LISTS | SAME_FOR_ALL)):
             continue

@@ -1,4 +1,4 @@
-"""What people see of who they are: their name and the way out on our pages, and errors as pages."""
+"""Pages with authentication: the user's name, signing out, and errors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_sign_in_page_says_which_token_it_expects(server: Asking, api: KubeS
 
 
 def told(answer: requests.Response) -> tuple[int, dict[str, str], str]:
-    """All that an answer says, but for the clock and the number of the request."""
+    """The whole answer except for times and the request id."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     number = headers.pop("x-request-id")
     headers.pop("date")
@@ -109,7 +109,7 @@ def told(answer: requests.Response) -> tuple[int, dict[str, str], str]:
 def test_the_page_of_a_hidden_session_is_that_of_a_missing_one(
     server: Asking, poor: Asking, path: str, rest: str
 ) -> None:
-    """The same address, where the session is there but not for Ada, and where it is not there at all."""
+    """The same address for a session hidden from Ada, and for one that does not exist."""
     headers = {**BROWSER, **bearer(ADA)}
     hidden, missing = server.get(path + rest, headers), poor.get(path + rest, headers)
     assert hidden.status_code == 404
@@ -121,7 +121,7 @@ def test_the_page_of_a_hidden_session_is_that_of_a_missing_one(
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    """The same for Ada, and nothing of anybody else's."""
+    """The same for Ada, without anything of other users."""
     folder = tmp_path_factory.mktemp("poor")
     store = open_store(DirectorySettings(folder / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
@@ -141,7 +141,7 @@ def test_suggestions_contain_only_visible_sessions(server: Asking) -> None:
         assert [link.text for link in page.one("ol", "steps-next").all("a")] == guesses
 
 
-# When it cannot be told who may see what.
+# When access cannot be checked.
 
 
 @pytest.fixture

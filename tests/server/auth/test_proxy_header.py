@@ -1,4 +1,4 @@
-"""`--auth header`: the word of a proxy, and of nobody else."""
+"""`--auth header`: headers are accepted from trusted proxies only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray's own command line against a server that asks for tokens, set up as for a live cluster that does."""
+"""Ray's command line with a server that requires tokens, configured as for a live cluster with tokens."""
 
 from __future__ import annotations
 

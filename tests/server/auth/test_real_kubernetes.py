@@ -1,4 +1,4 @@
-"""`--auth kubernetes` with a real API server: its tokens, its roles."""
+"""`--auth kubernetes` with the tokens and roles of a real API server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def create(world: World, group_version: str, plural: str, body: dict[str, Any], 
 
 
 def token_of(world: World, name: str) -> str:
-    """Of a new service account."""
+    """The token of a new service account."""
     create(world, "v1", "serviceaccounts", {"metadata": {"name": name}})
     token: str = create(world, "v1", "serviceaccounts", {"spec": {}}, name, "token")["status"]["token"]
     return token

@@ -1,4 +1,4 @@
-"""How the server starts: open only to this machine, unless somebody chose."""
+"""The settings of authentication: without a choice, the server is open on loopback only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as it ends; with the sources under test, wherever they are."""
+    """Run the command with the sources under test until it exits."""
     return run_cli("serve", *arguments, **{name: value for name, value in os.environ.items() if name == "PYTHONPATH"})
 
 

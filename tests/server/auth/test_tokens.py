@@ -1,4 +1,4 @@
-"""`--auth token`: tokens of a file, hostile ones included, and the file as it changes."""
+"""`--auth token`: tokens from a file, malformed ones, and removed ones."""
 
 from __future__ import annotations
 

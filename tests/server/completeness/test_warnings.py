@@ -1,4 +1,4 @@
-"""Partial data is said: which sources are missing, what was lost, and what is known only by name."""
+"""Warnings about partial data: missing sources, losses, and rows that are known only by reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREFIX = layout.session_prefix("", CLUSTER, captured().session)
 
 @contextmanager
 def a_server(folder: Path, spoil: Callable[[Path], None] | None = None) -> Iterator[Served]:
-    """The captured session, and what became of it."""
+    """A server on the captured session, after `spoil` changed its archive."""
     store = open_store(DirectorySettings(folder / "archive"))
     store.check(create=True)
     write_archive(store, Generation.C, CLUSTER)
@@ -104,7 +104,7 @@ def test_a_listing_without_its_source_has_a_warning(without_polls: Served) -> No
         in listed(without_polls, "placement_groups")["partial_failure_warning"]
     )
     assert "/api/v0/runtime_envs was not polled" in listed(without_polls, "runtime_envs")["partial_failure_warning"]
-    for table in ("tasks", "actors", "nodes", "workers", "jobs", "cluster_events"):  # events and logs tell of these
+    for table in ("tasks", "actors", "nodes", "workers", "jobs", "cluster_events"):  # from events and logs
         assert listed(without_polls, table)["partial_failure_warning"] == ""
     note = without_polls.get(f"{S}/api/serve/applications/").headers["x-ray-history-note"]
     assert "was not polled" in note
@@ -148,7 +148,7 @@ def test_every_listing_warns_of_losses_in_the_ledgers(tmp_path: Path) -> None:
             warning = listed(server, table)["partial_failure_warning"]
             assert "1,500 events were dropped by Ray itself" in warning
             assert "4 events could not be understood" in warning
-            assert "never stored" not in warning  # the others had come twice
+            assert "never stored" not in warning  # the others were duplicates
 
 
 def test_a_node_without_files_is_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which build of Ray's frontend a session gets, and which files are served from it."""
+"""The choice of a frontend build, and the files that are served from it."""
 
 from __future__ import annotations
 

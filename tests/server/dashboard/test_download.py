@@ -1,4 +1,4 @@
-"""Dashboards fetched from the package index: what is taken out of a wheel, and what is refused."""
+"""Builds from the package index: which files are extracted from a wheel, and which wheels are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP asks of a server: codings, caches, methods, cookies, and the Ray that stands between."""
+"""HTTP of the whole server: codings, caches, methods, cookies, limits, and a Ray that forwards requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ S = f"/s/default/demo/{SESSION}"
 LARGE = f"{S}/api/v0/tasks?limit=1000&detail=1"
 BROWSER = "gzip, deflate, br, zstd"
 THROUGH_RAY = {"Content-Type": "application/json", "Content-Length": "0", "Accept-Encoding": BROWSER}
-"""How a request looks that Ray's `--proxy-server-url` passes on."""
+"""The headers of a request that Ray forwards with `--proxy-server-url`."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = open_store(DirectorySettings(folder))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     for file in folder.rglob("*"):
-        os.utime(file, (1e9, 1e9))  # long ago: the cluster is dead
+        os.utime(file, (1e9, 1e9))  # long ago: the session has ended
     return store
 
 

@@ -1,4 +1,4 @@
-"""The cache of finished answers: what it takes, what it evicts, and what it gives back."""
+"""The cache of answers: what it stores, evicts and returns."""
 
 from __future__ import annotations
 

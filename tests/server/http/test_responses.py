@@ -1,4 +1,4 @@
-"""Listings put together: sent while they are made, whole or broken off."""
+"""Listings that are sent while they are made, complete or cut off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD, TAIL = b'{"result": [', b"]}"
 
 
 async def receive() -> Any:
-    await asyncio.Event().wait()  # the client says nothing more
+    await asyncio.Event().wait()  # the client sends nothing more
 
 
 def sent(response: Any) -> bytes:
@@ -53,7 +53,7 @@ def test_a_slow_reader_does_not_hold_up_the_producer() -> None:
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
-            await asyncio.to_thread(made.wait, 60)  # a reader who takes the first only when the last is made
+            await asyncio.to_thread(made.wait, 60)  # reads the first piece only after the last was made
             assert made.is_set()
             read.append(message["body"])
 
@@ -95,7 +95,7 @@ def test_production_stops_when_the_client_disconnects() -> None:
         await growing_json(HEAD, texts(), TAIL)({"type": "http", "asgi": {"spec_version": "2.0"}}, hang_up, send)
         going.set()
 
-    asyncio.run(read())  # waits for threads that are at work
+    asyncio.run(read())  # waits for running threads
     assert len(made) < 3
 
 

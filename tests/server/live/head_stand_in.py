@@ -1,4 +1,4 @@
-"""A stand-in for the dashboard of a running head, for what a real one does not do on command: misbehave, and tell."""
+"""A stand-in for the dashboard of a running head that misbehaves on request and records its requests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.support.aiohttp_stand_in import AiohttpStandIn
 
 @dataclass
 class HeadStandIn(AiohttpStandIn):
-    """Answers what it is told to, and remembers what it was asked."""
+    """Sends prepared answers, and records requests."""
 
     session: str = "session_2026-11-16_08-00-00_000000_1"
     ray_version: str = "2.60.0"
     token: str | None = None
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     breaks: set[str] = field(default_factory=set)
-    """Paths whose answers break off in the middle."""
+    """Paths whose answers are cut off."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
-    """Set when somebody who followed a log went away."""
+    """Set when a client that followed a log disconnects."""
     port: int = 0
 
     @property
@@ -31,7 +31,7 @@ class HeadStandIn(AiohttpStandIn):
         return f"127.0.0.1:{self.port}"
 
     def more(self, line: str) -> None:
-        """One more line for those who follow."""
+        """Send one more line to followers."""
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
     def application(self) -> web.Application:

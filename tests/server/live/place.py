@@ -32,7 +32,7 @@ class Place:
         return rows
 
     def passed_on(self) -> list[tuple[str, str, dict[str, str]]]:
-        """What the head was asked but for its version, which the server asks for by itself, at any time."""
+        """The requests to the head, except for those that poll its version in the background."""
         return [asked for asked in self.head.requests if asked[1] != "/api/version"]
 
     def until_known(self) -> None:

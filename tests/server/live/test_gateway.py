@@ -1,4 +1,4 @@
-"""Running clusters in the server: listed, entered, passed on to their heads, and shown from the archive instead."""
+"""Running clusters: listed, entered, forwarded to their heads, or shown from the archive."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_without_permission_the_list_has_a_note_and_stored_sessions_work(store: 
         assert "ray_history_live_missing 1" in here.server.get("/metrics").body.decode()
 
 
-# Passed on to the head.
+# Forwarding to the head.
 
 
 def test_only_path_query_and_accept_are_forwarded_to_the_head(here: Place) -> None:
@@ -395,7 +395,7 @@ def test_a_cluster_with_an_unavailable_token_is_shown_from_the_archive(store: St
         assert here.head.requests == []
 
 
-# From the archive instead.
+# The archive as fallback.
 
 
 def test_a_head_that_does_not_answer_is_replaced_by_the_archive_with_a_note(
@@ -477,7 +477,7 @@ def test_without_the_api_server_the_last_known_clusters_are_shown(here: Place) -
     until(lambda: NOTE not in here.server.get("/clusters").headers)
 
 
-# Who may see it.
+# Access.
 
 
 def test_a_hidden_cluster_does_not_exist_under_live_either(store: Store, tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_a_hidden_cluster_does_not_exist_under_live_either(store: Store, tmp_pat
 
 
 def cookies(answer: Any) -> dict[str, str]:
-    """The cookies that entering set."""
+    """The cookies of entering a session."""
     name = answer.json["name"], answer.json["namespace"], answer.json["session"]
     return {"Cookie": "cluster_name={}; cluster_namespace={}; session_name={}".format(*name)}
 

@@ -1,4 +1,4 @@
-"""A cluster that ends while somebody looks at it, in a real browser."""
+"""A cluster that ends while its dashboard is open in a real browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTE = "document.querySelector('.hb-alert:not([hidden])')"
 
 @dataclass
 class Watched:
-    """A cluster that somebody looks at; a server that shows its archive stands for the dashboard of its head."""
+    """A cluster with an open dashboard. A server on its archive is a stand-in for the dashboard of its head."""
 
     place: Place
     address: str
@@ -71,14 +71,14 @@ def page(chromium: Chromium) -> Iterator[Page]:
 
 
 def reload(page: Page) -> None:
-    """Load it again, and wait until it is another page than before."""
+    """Reload, and wait until the new page is there."""
     page.value("window.before = true")
     page.command("Page.reload")
     page.wait("document.readyState === 'complete' && !window.before")
 
 
 def picture(page: Page, name: str) -> None:
-    """A look at it, for people who ask for one."""
+    """Save a screenshot on request."""
     if folder := os.environ.get("RAY_HISTORY_TEST_PICTURES"):
         page.picture(Path(folder) / f"{name}.png")
 

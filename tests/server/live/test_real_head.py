@@ -1,4 +1,4 @@
-"""A real Ray head that wants a token, behind the server: seen live, followed, killed, and seen from the archive."""
+"""A real Ray head that requires a token: shown live, followed, killed, and shown from the archive."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print("the last line", flush=True)
 
 
 class GuardedRay(RayCluster):
-    """A cluster that wants a token from everybody."""
+    """A cluster that requires a token."""
 
     def environment(self, events_port: int) -> dict[str, str]:
         return {**super().environment(events_port), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
@@ -62,7 +62,7 @@ class GuardedRay(RayCluster):
 
 @dataclass
 class Scene:
-    """Everything that a cluster on Kubernetes has around it."""
+    """The parts of a cluster on Kubernetes."""
 
     ray: RayCluster
     collector: CollectorProcess

@@ -1,4 +1,4 @@
-"""What the operator chose about running clusters."""
+"""The settings of running clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Config = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither a pod nor a desk with kubectl."""
+    """An environment without Kubernetes and kubectl."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def links(server: Served, path: str) -> dict[str, str]:
-    """What an index names, and where it leads."""
+    """The names and links of an index page."""
     answer = server.get(path)
     assert answer.status == 200, answer.body
     assert answer.headers["content-type"].startswith("text/html")

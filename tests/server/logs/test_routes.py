@@ -1,4 +1,4 @@
-"""Logs come out of the archive as a live Ray shows them: by name, task, actor, pid or job; whole, in part, growing."""
+"""Logs from the archive as a live Ray shows them: by name, task, actor, pid or job; complete, in part, or growing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Client:
-    """Asks one session of a running server."""
+    """Sends requests about one session to a running server."""
 
     url: str
 
@@ -84,7 +84,7 @@ def serving(store: Store, cache_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def archive(folder: Path, generation: Generation) -> Iterator[Client]:
-    """The capture in an archive of that layout, long over, and a server before it."""
+    """A server on the captured session in an archive of that layout, which ended long ago."""
     store = open_store(DirectorySettings(folder / "archive"))
     store.check(create=True)
     prefix = write_archive(store, generation, CAPTURED)
@@ -97,7 +97,7 @@ def archive(folder: Path, generation: Generation) -> Iterator[Client]:
 
 
 def add_logs(store: Store, prefix: str, folder: Path, *, flat: bool) -> None:
-    """What the capture happens not to have."""
+    """Files that the captured session does not have."""
 
     def key(node: str, name: str) -> str:
         return layout.join(prefix, "logs", node, name) if flat else layout.log_key(prefix, node, name)
@@ -112,7 +112,7 @@ def add_logs(store: Store, prefix: str, folder: Path, *, flat: bool) -> None:
 
 
 HUGE = 300 * MIB
-"""So many bytes are the first line of a log."""
+"""Bytes of the first line of a log."""
 MOVED = "worker-" + "ab" * 28 + "-0a000000-777.out"
 COLOURS = b"".join(
     b"\x1b[3%dmred\x1b[0m and \x1b[%dK plain \x1b[1;31m" % (n % 8, n) + b"x" * (n % 97) for n in range(120_000)
@@ -137,7 +137,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-# As a live Ray
+# Compared with a live Ray
 
 
 @cache
@@ -170,7 +170,7 @@ def check_truth(client: Client) -> int:
 
 
 def listed(answer: dict[str, Any]) -> tuple[bool, str, set[tuple[str, str]]]:
-    """A listing without what the tests added, and without folders that were empty, which no archive has."""
+    """A listing without files that tests added, and without empty folders, which an archive does not have."""
     added = {"huge.log", "old/", *(name for node, name, _ in EXTRA if node == HEAD)}
     empty = {"nsight/", "profiles/", "rocprof_sys/", "old/"}
     found = {(category, name) for category, names in answer["data"]["result"].items() for name in names}
@@ -215,7 +215,7 @@ def test_the_name_of_a_download_is_safe(asked: Client, given: str, header: str) 
     assert "set-cookie" not in answer.headers
 
 
-# What can be asked: KubeRay's own tests of its server, with Ray's statuses where Ray has better ones
+# Selections: KubeRay's tests of its server, with Ray's statuses where they are better
 
 RAYLET = {"node_id": HEAD, "filename": "raylet.out"}
 
@@ -230,7 +230,7 @@ RAYLET = {"node_id": HEAD, "filename": "raylet.out"}
         ({**RAYLET, "timeout": 5}, 200),
         ({**RAYLET, "timeout": 30, "interval": 0.5}, 200),
         ({**RAYLET, "attempt_number": 0}, 200),
-        ({**RAYLET, "attempt_number": 1}, 200),  # KubeRay looks for raylet.out.1; Ray asks tasks only
+        ({**RAYLET, "attempt_number": 1}, 200),  # KubeRay reads raylet.out.1; in Ray only tasks have attempts
         ({**RAYLET, "filter_ansi_code": "true"}, 200),
         ({**RAYLET, "filter_ansi_code": "False"}, 200),
         ({**RAYLET, "suffix": "err"}, 200),
@@ -358,7 +358,7 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
     every = {str(path.relative_to(root)) + ("/" if path.is_dir() else "") for path in root.rglob("*")}
     try:
         expected = {str(path.relative_to(root)) + ("/" if path.is_dir() else "") for path in root.glob(pattern)}
-    except (ValueError, NotImplementedError, IndexError, AttributeError):  # pathlib's ways to refuse
+    except (ValueError, NotImplementedError, IndexError, AttributeError):  # refused by pathlib
         expected = set()
     try:
         found = set(filter(log_listing.Glob.parse(pattern).matches, every))
@@ -371,7 +371,7 @@ def test_globs_mean_what_pathlib_means(tmp_path_factory: pytest.TempPathFactory,
 
 def test_a_hostile_glob_costs_little() -> None:
     fits = log_listing.Glob.parse("/".join(["**", "*a*a*a*a*a*a*a*a*b"] * 40)).matches
-    for _ in range(100):  # tried in all ways, one would not end before the test's time is over
+    for _ in range(100):  # with backtracking, one match would exceed the time limit of the test
         assert not fits("/".join(["a" * 100] * 40))
     with pytest.raises(ApiError):
         log_listing.Glob.parse("*" * 1001)
@@ -389,7 +389,7 @@ def test_a_hostile_glob_costs_little() -> None:
         ("train-controller-only-here.log", b"in a folder\n"),
         ("serve/twice.log", b"a"),
         ("./serve//twice.log", b"a"),
-        (f"/tmp/ray/{captured().session}/logs/serve/twice.log", b"a"),  # as Ray's messages name it
+        (f"/tmp/ray/{captured().session}/logs/serve/twice.log", b"a"),  # as in Ray's messages
         ("empty.log", b""),
     ],
 )
@@ -502,13 +502,13 @@ def test_a_huge_log_is_tailed_without_reading_it_and_sent_with_little_memory(ask
 
 
 def bytes_read() -> int:
-    """What this process, which is the server too, has read so far."""
+    """Bytes that this process, which includes the server, has read so far."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
 @contextmanager
 def memory() -> Iterator[list[int]]:
-    """Resident bytes of this process, which is the server too, some hundred times a second."""
+    """Sample the resident bytes of this process, which includes the server, some hundred times a second."""
     used: list[int] = []
     over = threading.Event()
 
@@ -552,7 +552,7 @@ def test_an_unknown_job_gets_rays_message(asked: Client) -> None:
 
 @dataclass(eq=False)
 class Growing:
-    """A session that is being written by a real collector's shipper, and a server before it."""
+    """A session that a real log shipper writes, and a server on it."""
 
     node: Node
     store: Store
@@ -563,7 +563,7 @@ class Growing:
 
     @contextmanager
     def followed(self, **query: Any) -> Iterator[Callable[[int], bytes]]:
-        """Gives a function that waits for so many bytes more, fewer only at the end."""
+        """A function that waits for that number of bytes, and returns fewer only at the end."""
         url = f"{self.client.url}/api/v0/logs/stream?{urlencode({'node_id': NODE, **query})}"
         with requests.get(url, stream=True, timeout=20) as answer:
             assert answer.status_code == 200, answer.text
@@ -602,7 +602,7 @@ def test_a_log_is_followed_until_its_collector_has_ended(growing: Growing) -> No
             node.interval()
             assert read(7) == b"more %d\n" % number
         node.write("raylet.out", b"last\n")
-        node.finish()  # tails go, the whole file comes
+        node.finish()  # replaces tails by the whole file
         growing.told(ended="graceful")
         assert read(1000) == b"last\n"
 
@@ -742,7 +742,7 @@ def test_a_follower_survives_a_short_outage_of_the_archive(tmp_path: Path, monke
 
 @pytest.fixture
 def ray_address(real_ray: str, asked: Client, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ray's log clients ask a live GCS where the dashboard is, and nothing else; here they are told."""
+    """Ray's log clients ask a live GCS only for the address of the dashboard; here it is given."""
     import ray.util.state.api
 
     monkeypatch.setattr(ray.util.state.api, "ray_address_to_api_server_url", lambda _address: asked.url)

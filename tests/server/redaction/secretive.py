@@ -1,4 +1,4 @@
-"""A session that tells a secret wherever it has free text."""
+"""A session with a secret in every free text."""
 
 from __future__ import annotations
 

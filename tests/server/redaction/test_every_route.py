@@ -1,4 +1,4 @@
-"""No answer of any route tells what is named like a secret, wherever it was told; unless the operator wants it."""
+"""No route reveals values with the name of a secret, wherever they are, unless the operator allows it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ TELLING = frozenset(
         *("/nodes", "/nodes/{node_id}", "/_digest", "/_download", "/_session"),
     }
 )
-"""Routes that show a secret where the operator wants it."""
+"""Routes that show secrets if the operator allows it."""
 HERE = ("/", "/?q=KeyError", "/clusters", "/metrics")
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
-    """One as it comes, and one that shows secrets."""
+    """One server with the defaults, and one that shows secrets."""
     folder = tmp_path_factory.mktemp("secrets")
     (message,) = [each["body"] for each in documents() if each["source"] == "log_event"]
     store = write_session(

@@ -1,4 +1,4 @@
-"""Secrets in the log files that Ray itself writes are hidden wherever those are sent; other files pass as they are."""
+"""Secrets in log files that Ray itself writes are redacted wherever they are sent; other files are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in free text: whatever would be hidden is looked for, in the rows that SQL makes."""
+"""Secrets in free text: SQL suspects every row that redaction would change."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _NAMES = st.lists(
 @example("authKey")
 @example("PASSx")
 def test_python_and_sql_agree_on_names(database: duckdb.DuckDBPyConnection, name: str) -> None:
-    """A name that Python takes for that of a secret is one in SQL, in each way in which texts assign values."""
+    """A name that is secret in Python is secret in SQL, in every form of assignment."""
     if not is_secret(name):
         return
     for told in (f"{name}=v1", f'{{"{name}": "v1"}}', f"--{name} v1"):
@@ -94,7 +94,7 @@ def test_python_and_sql_agree_on_names(database: duckdb.DuckDBPyConnection, name
 @given(text=_TEXTS)
 @example("--hf-token x")
 def test_texts_that_tasks_share_are_checked_once(database: duckdb.DuckDBPyConnection, text: str) -> None:
-    """What a row need not be asked for any more is found beforehand; the rest is asked for still."""
+    """Texts that rows share are checked once, the others in each row."""
     if redacted(text) == text:
         return
     assert are_repeated(database, name=text)

@@ -1,4 +1,4 @@
-"""A whole table without its secrets: nothing that the API hides is in it, and all else is as it was."""
+"""Redacted tables: they contain nothing that the API redacts, and are otherwise unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that open by themselves, once, and keep up with the archive."""
+"""Sessions are opened once, on request, and refreshed from the archive."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_ended_session_is_closed_unless_raw_is_requested(store: Store, tmp_pa
 
 
 def damage(cache: Path, table: str = "tasks") -> list[Path]:
-    """Changes a few bytes in the middle of a table of every index in the cache, so that they keep their sizes."""
+    """Change a few bytes in the middle of a table of every cached index; sizes stay the same."""
     files = [file for file in cache.glob(f"*/*/{table}.parquet") if not (file.parent / "damaged").exists()]
     for file in files:
         body = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What is known of sessions without opening them, and how long a list is kept."""
+"""Overviews of sessions without opening them, and the caching of lists."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_secrets_in_entrypoints_are_neither_shown_nor_searchable() -> None:
 
 
 class Counting:
-    """A store that counts what is read of it."""
+    """A store that counts reads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -196,7 +196,7 @@ def test_changed_removed_and_damaged_summaries_are_noticed(tmp_path: Path) -> No
 
 
 class Told:
-    """A source as a stand-in: it tells what the test says, or fails."""
+    """A stand-in for a source that returns or raises what the test sets."""
 
     def __init__(self) -> None:
         self.answer: Callable[[], list[Row]] = list

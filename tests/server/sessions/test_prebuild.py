@@ -1,4 +1,4 @@
-"""Indexes made while nobody waits."""
+"""Prebuilding of indexes in the background."""
 
 from __future__ import annotations
 

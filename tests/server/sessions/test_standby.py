@@ -1,4 +1,4 @@
-"""What is made ahead is taken once, the next one is made meanwhile, and nothing is left over."""
+"""A standby object is taken once, the next one is created meanwhile, and the last one is discarded."""
 
 from __future__ import annotations
 
