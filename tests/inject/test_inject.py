@@ -13,6 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ray_history.inject.inject import CONTAINER, CannotInject, Sidecar, inject
+from ray_history.ray_variables import EVENT_TYPES
+from tests.cli.kuberay_samples import COLLECTORS, Sample
 from tests.deploy.command_lines import collector_settings, environment
 from tests.deploy.documents import Document, containers, documents, pods, validate
 
@@ -194,6 +196,50 @@ def test_values_of_variables_are_quoted(value: str) -> None:
     assert variables(container)["GIVEN"] == value
 
 
+def of_kuberay(manifest: str) -> str:
+    """A RayCluster with the pods of one of KubeRay's sample manifests."""
+    head, *workers = [sample for sample in COLLECTORS if sample.manifest == manifest]
+    spec = {"headGroupSpec": group(head), "workerGroupSpecs": [group(worker, groupName="cpu") for worker in workers]}
+    document = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "demo"}, "spec": spec}
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def group(sample: Sample, **more: str) -> Document:
+    mount = {"name": "historyserver", "mountPath": "/tmp/ray"}
+    ray = {"name": "ray", "image": "ray", "volumeMounts": [mount]}
+    ray["env"] = [{"name": "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES", "value": "ALL"}]
+    env = [{"name": name, "value": value} for name, value in sample.variables.items()]
+    theirs = {"name": sample.name, "image": "collector:v0.1.0", "env": env, "volumeMounts": [mount]}
+    pod = {"containers": [ray, theirs], "volumes": [{"name": "historyserver", "emptyDir": {}}]}
+    return {**more, "rayStartParams": {}, "template": {"spec": pod}}
+
+
+@pytest.mark.parametrize("manifest", sorted({sample.manifest for sample in COLLECTORS}))
+def test_the_collector_of_kuberays_samples_is_replaced(manifest: str, caplog: pytest.LogCaptureFixture) -> None:
+    once = inject(of_kuberay(manifest), S3)
+    assert "replaced the collector 'collector'" in caplog.text
+    (document,) = documents(once)
+    for pod in pods(document):
+        ray, ours = pod["spec"]["containers"]
+        assert (ours["name"], ours["image"], ours["command"]) == (CONTAINER, "ray-history:0.1.0", ["collector"])
+        assert len(ours["volumeMounts"]) == 1
+        assert variables(ours)["STORAGE_BACKEND"]  # theirs stay: keys and endpoints are needed
+        assert variables(ray)["RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES"] == ",".join(EVENT_TYPES)
+        collector_settings(ours, environment(ours, {}))
+    assert inject(once, S3) == once
+
+
+def test_the_flags_of_a_replaced_collector_are_kept() -> None:
+    text = (
+        HEAD
+        + COLLECTOR.replace("collector]", "collector, --push-interval=5s]")
+        + "          args: [--log-batching=7]\n"
+    )
+    (container,) = collectors(inject(text, S3))
+    assert container["command"] == ["/usr/local/bin/collector", "--push-interval=5s"]
+    assert container["args"] == ["--log-batching=7"]
+
+
 COLLECTOR = "        - name: collector\n          image: old\n          command: [/usr/local/bin/collector]\n"
 
 
@@ -204,7 +250,7 @@ COLLECTOR = "        - name: collector\n          image: old\n          command:
         ("kind: Pod\napiVersion: v1\n", "contains no RayCluster"),
         ("a: [", "is not YAML"),
         ("a: 1\na: 2\n", "is not YAML"),
-        (HEAD + COLLECTOR, "already has a collector, 'collector'"),
+        (HEAD + COLLECTOR + COLLECTOR, "has several collectors (collector, collector): remove all but one"),
         (HEAD.replace("  headGroupSpec:", "  historyServerOptions: {}\n  headGroupSpec:"), "the operator adds"),
         (HEAD.replace("        containers:", "        nothing:"), "has no containers"),
         (

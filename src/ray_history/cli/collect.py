@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ray_history.collector.settings import SETTINGS, Setting, resolve
+from ray_history.ray_variables import export_variables
 
 from .options import with_store
 
@@ -38,22 +39,22 @@ def _with_collector_settings(command: Any) -> Any:
     return command
 
 
-@click.command("collect")
+_VARIABLES = "\n".join(f"  {name}={value}" for name, value in export_variables(8084).items())
+_HELP = f"""Run the collector sidecar of one Ray node.
+
+It stores the node's events and log files in the archive and, on the head node, the state of the dashboard.
+Ray exports its events to the collector if these variables are set for every Ray process, drivers included:
+
+\b
+{_VARIABLES}
+"""
+
+
+@click.command("collect", help=_HELP)
 @with_store
 @_with_collector_settings
 @click.pass_context
 def command(context: click.Context, /, store: Store, **flags: str | None) -> None:
-    """Run the collector sidecar of one Ray node.
-
-    It stores the node's events and log files in the archive and, on the head node, the state of the dashboard.
-    Ray exports its events to the collector if these variables are set for every Ray process, drivers included:
-
-    \b
-      RAY_enable_ray_event=true
-      RAY_enable_core_worker_ray_event_to_aggregator=true
-      RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR=http://127.0.0.1:8084/v1/events
-      RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES=ALL
-    """
     from ray_history.collector.process import leave, run
 
     # Not those that click took from variables: `resolve` treats a malformed variable as absent.

@@ -21,15 +21,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ray_history.ray_variables import export_variables
+
 from .processes import PartUnavailable, ProcessFailed, free_ports
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray lowers the priority of workers; on a machine with few cores they would start late.
     "RAY_worker_niceness": "0",
-    "RAY_enable_ray_event": "true",
-    "RAY_enable_core_worker_ray_event_to_aggregator": "true",
-    "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES": "ALL",
 }
 
 
@@ -67,11 +66,10 @@ class RayCluster:
 
     def environment(self, events_port: int) -> dict[str, str]:
         """The variables with which Ray processes, drivers included, export their events to this port."""
-        address = f"http://127.0.0.1:{events_port}/v1/events"
         return {
             **plain_environment(),
             **QUIET_RAY,
-            "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": address,
+            **export_variables(events_port),
             "RAY_HISTORY_DEMO": str(self.root),
         }
 

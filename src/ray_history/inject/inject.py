@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
+from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES, export_variables
+
 from .yaml_editing import append, dump, entry_named, list_to_extend, make_parser, quoted, remove_key, set_key
 
 logger = logging.getLogger(__name__)
@@ -192,9 +194,7 @@ def _token(spec: dict[str, Any], cluster: str | None, title: str) -> Iterator[tu
 
 def _add_to_pod(pod: CommentedMap, identity: Variables, root: str, sidecar: Sidecar, where: str) -> None:
     ray = pod["containers"][0]  # KubeRay runs Ray in the first container
-    for other in pod["containers"]:
-        if other.get("name") != CONTAINER and _program(other) == "collector":
-            raise CannotInject(f"{where} already has a collector, {other.get('name')!r}: change its image or remove it")
+    _take_over(pod["containers"][1:], where)
     _enable_events(ray, sidecar.port, where)
     mounts = [_shared_mount(pod, ray, root)]
     if sidecar.pvc:
@@ -215,7 +215,8 @@ def _update(
 ) -> None:
     set_key(collector, "image", sidecar.image)
     _default(collector, "imagePullPolicy", "IfNotPresent")
-    set_key(collector, "command", ["collector"])
+    if _program(collector) != "collector":
+        set_key(collector, "command", ["collector"])  # its `args` stay: KubeRay's flags, overridden by our variables
     with list_to_extend(collector, "env") as env:
         for name, value in variables:
             _set_variable(env, name, value)
@@ -233,24 +234,39 @@ def _update(
     _default(collector, "securityContext", security)
 
 
+def _take_over(containers: list[CommentedMap], where: str) -> None:
+    """Make another collector ours, KubeRay's for example: both would listen on the same port."""
+    names = [str(container.get("name")) for container in containers if _is_collector(container)]
+    if len(names) > 1:
+        raise CannotInject(f"{where} has several collectors ({', '.join(names)}): remove all but one")
+    for container in containers:
+        if _is_collector(container) and container["name"] != CONTAINER:
+            logger.warning("%s: replaced the collector %r", where, container["name"])
+            set_key(container, "name", CONTAINER)
+
+
+def _is_collector(container: CommentedMap) -> bool:
+    if container.get("name") == CONTAINER or _program(container) == "collector":
+        return True
+    if re.split("[:@]", PurePosixPath(str(container.get("image"))).name)[0] == "collector":
+        return True
+    variables = {entry.get("name") for entry in container.get("env") or ()}
+    return "STORAGE_BACKEND" in variables and bool(variables & {"RAY_ROLE", "RAY_CLUSTER_NAME"})
+
+
 def _program(container: CommentedMap) -> str:
-    line = [*(container.get("command") or ()), *(container.get("args") or ())]
-    return PurePosixPath(str(line[0])).name if line else ""
+    """The program that a container's `command` names; without one it is the entry point of the image."""
+    line = container.get("command") or [""]
+    return PurePosixPath(str(line[0])).name
 
 
 def _enable_events(ray: CommentedMap, port: int, where: str) -> None:
-    wanted = {
-        "RAY_enable_ray_event": "true",
-        "RAY_enable_core_worker_ray_event_to_aggregator": "true",
-        "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": f"http://127.0.0.1:{port}/v1/events",
-        "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES": "ALL",
-    }
     with list_to_extend(ray, "env") as env:
         before = {entry.get("name"): entry.get("value") for entry in env}
-        for name, value in wanted.items():
-            if name.endswith("_TYPES") and name in before:
+        for name, value in export_variables(port).items():
+            if name == EXPOSABLE_EVENT_TYPES and name in before and before[name] != "ALL":
                 continue  # the user may have chosen fewer types
-            if before.get(name, value) != value:
+            if before.get(name, value) not in (value, "ALL"):
                 logger.warning("%s: changed %s from %r to %r", where, name, before[name], value)
             _set_variable(env, name, value)
 
