@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from ray_history.archive.errors import Misconfigured
 from ray_history.archive.settings import Upstream, resolve
+from ray_history.archive.stores import open_store
 from ray_history.archive.stores.azure import AzureSettings
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.archive.stores.gcs import GcsSettings
@@ -118,6 +120,11 @@ def test_a_leading_slash_of_the_root_is_dropped() -> None:
         ({"S3_ENDPOINT": "http://[::1]:9000"}, True),
         ({"S3_ENDPOINT": "http://minio:9000"}, True),
         ({"S3_ENDPOINT": "http://minio.storage.svc:9000"}, True),
+        ({"S3_ENDPOINT": "http://minio-service.minio-dev:9000"}, True),
+        ({"S3_ENDPOINT": "minio-service.minio-dev", "S3DISABLE_SSL": "true"}, True),
+        ({"S3_ENDPOINT": "http://minio.storage.example.com:9000"}, True),
+        ({"S3_ENDPOINT": "http://oss-cn-beijing-internal.aliyuncs.com"}, False),
+        ({"S3_ENDPOINT": "https://fra1.digitaloceanspaces.com:443"}, False),
         ({"S3_ENDPOINT": "https://minio.storage.svc.cluster.local"}, True),
         ({"S3_ENDPOINT": "https://oss-cn-beijing.aliyuncs.com"}, False),
         ({"S3_ENDPOINT": "https://s3.example.com", "S3FORCE_PATH_STYLE": "true"}, True),
@@ -126,6 +133,13 @@ def test_a_leading_slash_of_the_root_is_dropped() -> None:
 )
 def test_the_default_path_style_is_one_that_can_work(env: dict[str, str], path_style: bool) -> None:
     assert s3(**env).path_style is path_style
+
+
+def test_the_documented_example_for_minio_addresses_the_bucket_by_path() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
+    (example,) = re.findall(r"^export (S3_ENDPOINT=.*minio.*)$", page, re.MULTILINE)
+    settings = s3(**dict(word.split("=", 1) for word in example.split()))
+    assert (settings.endpoint, settings.path_style) == ("http://minio-service.minio-dev:9000", True)
 
 
 def test_an_s3_config_file_replaces_the_environments_endpoint_and_keeps_its_keys(tmp_path: Path) -> None:
@@ -151,6 +165,20 @@ def test_gcs_takes_the_bucket_from_file_or_environment(tmp_path: Path) -> None:
     assert resolve(None, Upstream("gcs", path), {"GCS_BUCKET": "b"}) == GcsSettings("file")
     with pytest.raises(Misconfigured, match="set GCS_BUCKET"):
         resolve(None, Upstream("gcs"), {})
+
+
+@pytest.mark.parametrize(
+    "content", ['{"type": "external_account"}', '{"type": "impersonated_service_account"}', "{", None]
+)
+def test_an_unusable_credentials_file_of_gcs_is_reported_as_such(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "credentials.json"
+    if content:
+        path.write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    with pytest.raises(Misconfigured, match="check GOOGLE_APPLICATION_CREDENTIALS"):
+        open_store(GcsSettings("bucket")).check()
 
 
 def test_azure_by_connection_string() -> None:
@@ -192,6 +220,10 @@ def test_oss_by_variables_or_by_file_alone(tmp_path: Path) -> None:
     assert settings.endpoint == "https://oss-cn-beijing-internal.aliyuncs.com"
     assert oss(OSS_BUCKET="b", OSS_REGION="cn-beijing").endpoint == "https://oss-cn-beijing.aliyuncs.com"
     assert oss(OSS_BUCKET="b", OSS_ENDPOINT="oss-cn-hangzhou-internal.aliyuncs.com").region == "cn-hangzhou"
+    assert oss(OSS_BUCKET="b", OSS_ENDPOINT="s3.oss-cn-hangzhou-internal.aliyuncs.com").region == "cn-hangzhou"
+    with pytest.raises(Misconfigured, match=r"oss-accelerate\.aliyuncs\.com belongs to no region: set OSS_REGION"):
+        oss(OSS_BUCKET="b", OSS_ENDPOINT="oss-accelerate.aliyuncs.com")
+    assert oss(OSS_BUCKET="b", OSS_REGION="cn-x", OSS_ENDPOINT="oss-accelerate.aliyuncs.com").region == "cn-x"
     path = config_file(tmp_path, {"ossBucket": "f", "ossRegion": "cn-x", "ossEndpoint": "e.com"})
     assert resolve(None, Upstream("aliyunoss", path), {"OSS_BUCKET": "b"}).url == "oss://f"
 

@@ -62,6 +62,7 @@ def test_an_unreachable_store_exits_with_1_and_names_the_setting() -> None:
     assert shown.returncode == 1
     assert len(shown.stderr.splitlines()) == 1
     assert "check S3_ENDPOINT" in shown.stderr
+    assert "S3FORCE_PATH_STYLE=true" in shown.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["collect", "--help"], ["serve", "--help"], ["sessions", "--help"]])

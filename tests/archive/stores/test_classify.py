@@ -20,6 +20,7 @@ HINTS = Hints("the-bucket", "the-endpoint", "the-region", "the-credentials")
         (PermissionDeniedError("no"), Denied, "the-credentials"),
         (GenericError("<Code>SignatureDoesNotMatch</Code>"), Denied, "the-credentials"),
         (GenericError("301 Moved Permanently"), Misconfigured, "the-region"),
+        (GenericError("Unable to decode service account file: unknown variant"), Misconfigured, "the-credentials"),
         (ValueError("invalid bucket name"), Misconfigured, "the-bucket"),
         (GenericError("connection refused"), Unreachable, "the-endpoint"),
         (OSError("broken pipe"), Unreachable, "the-endpoint"),

@@ -29,6 +29,9 @@ _REGION_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "301 Moved
 _NO_CREDENTIALS = ("169.254.", "metadata.google.internal", "DefaultAzureCredential")
 """The client found no keys, looked for the identity of a cloud machine, and there was none."""
 
+_UNUSABLE_CREDENTIALS = ("service account file", "Error reading pem file")
+"""The client cannot use a file with credentials; it sent no request."""
+
 _REQUEST = re.compile(r"Error performing (?P<method>[A-Z]+) (?P<url>\S+) in .*? - (?P<outcome>.*)", re.DOTALL)
 
 
@@ -66,6 +69,8 @@ def classify(url: str, hints: Hints, doing: str, error: Exception) -> ArchiveErr
         return Denied(f"{what}; check {hints.credentials}")
     if any(code in text for code in _REGION_CODES):
         return Misconfigured(f"{what}; check {hints.region}")
+    if any(sign in text for sign in _UNUSABLE_CREDENTIALS):
+        return Misconfigured(f"{what}; check {hints.credentials}")
     if isinstance(error, ValueError):
         return Misconfigured(f"{what}; check {hints.bucket}")
     return Unreachable(f"{what}; check {hints.endpoint}")

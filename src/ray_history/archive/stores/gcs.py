@@ -26,7 +26,7 @@ class GcsSettings(CloudSettings):
         "the bucket in --storage or GCS_BUCKET",
         "the network, or STORAGE_EMULATOR_HOST",
         "the bucket's location",
-        "GOOGLE_APPLICATION_CREDENTIALS or Workload Identity",
+        "GOOGLE_APPLICATION_CREDENTIALS (the key of a service account, or of an authorized user), or Workload Identity",
     )
 
     bucket: str

@@ -64,8 +64,7 @@ class OssSettings(CloudSettings):
             missing = "OSS_BUCKET" if not bucket else "OSS_ENDPOINT or OSS_REGION"
             raise Misconfigured(f"the OSS settings are incomplete: set {missing} (or its key in the config file)")
         full = endpoint_url(endpoint, "OSS_ENDPOINT", plain=False) or ""
-        if not region:
-            region = (urlsplit(full).hostname or "").split(".")[0].removeprefix("oss-").removesuffix("-internal")
+        region = region or _region_of(urlsplit(full).hostname or "")
         return cls(
             bucket=bucket,
             root=root,
@@ -116,6 +115,14 @@ class OssSettings(CloudSettings):
             "no OSS credentials given: set OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET, or ALIBABA_CLOUD_ROLE_ARN, "
             "ALIBABA_CLOUD_OIDC_PROVIDER_ARN and ALIBABA_CLOUD_OIDC_TOKEN_FILE (RRSA)"
         )
+
+
+def _region_of(host: str) -> str:
+    """The region in an endpoint such as oss-cn-beijing-internal.aliyuncs.com or s3.oss-cn-beijing.aliyuncs.com."""
+    region = host.removeprefix("s3.").split(".")[0].removeprefix("oss-").removesuffix("-internal")
+    if region in ("accelerate", "accelerate-overseas"):
+        raise Misconfigured(f"the OSS endpoint {host} belongs to no region: set OSS_REGION to that of the bucket")
+    return region
 
 
 def assume_role_with_oidc(settings: OssSettings) -> S3Credential:

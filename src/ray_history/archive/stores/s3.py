@@ -32,7 +32,7 @@ class S3Settings(CloudSettings):
 
     hints = Hints(
         "the bucket in --storage or S3_BUCKET",
-        "S3_ENDPOINT (and S3DISABLE_SSL for plain http)",
+        "S3_ENDPOINT (S3DISABLE_SSL for plain http, S3FORCE_PATH_STYLE=true if buckets have no host names)",
         "S3_REGION",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of this machine or pod",
     )
@@ -113,9 +113,12 @@ def _path_style(forced: bool | None, endpoint: str | None) -> bool:
     """Whether the bucket stands in the path: by default where a virtual host would not resolve."""
     if forced is not None or endpoint is None:
         return forced is not False
-    host = urlsplit(endpoint).hostname or ""
-    inside = host.endswith((".svc", ".local", ".localhost", ".internal", ".amazonaws.com"))
-    return inside or "." not in host or is_ip_address(host)
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    if host.endswith((".svc", ".local", ".localhost", ".internal", ".amazonaws.com")) or is_ip_address(host):
+        return True
+    # SERVICE or SERVICE.NAMESPACE inside a Kubernetes cluster. Providers with virtual hosts have longer names, no port.
+    return host.count(".") <= 1 or parts.port not in (None, 80, 443)
 
 
 def _profile_credentials(settings: S3Settings) -> Any:
