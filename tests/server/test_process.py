@@ -78,11 +78,11 @@ def test_several_processes_answer_below_a_base_path(archive: Path, tmp_path: Pat
         for _ in range(6):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/history{S}/api/v0/nodes") as answer:
                 assert b'"total": 2' in answer.read()
-        told = set[str]()
+        workers = set[str]()
         for _ in range(6):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/history/metrics") as answer:
-                told |= set(re.findall(r'ray_history_requests_running\{worker="(\d+)"\} 1', answer.read().decode()))
-        assert 1 <= len(told) <= 2
+                workers |= set(re.findall(r'ray_history_requests_running\{worker="(\d+)"\} 1', answer.read().decode()))
+        assert 1 <= len(workers) <= 2
 
 
 def test_https(archive: Path, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def exit_code(process: Process) -> int:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("serve", "--storage", "file:///nowhere/at/all"), "no such directory"),
         (("serve",), "storage"),
@@ -152,10 +152,10 @@ def exit_code(process: Process) -> int:
         (("dashboard", "add", "newest"), "is not a Ray version"),
     ],
 )
-def test_a_wrong_command_line_is_reported_in_one_line(arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_command_line_is_reported_in_one_line(arguments: tuple[str, ...], message: str) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

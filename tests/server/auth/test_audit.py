@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[A
         yield running
 
 
-class Told:
+class AuditLog:
     """The log of the server. A line may be written some moments after its answer."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -55,20 +55,20 @@ class Told:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
+def audit_log(caplog: pytest.LogCaptureFixture) -> Iterator[AuditLog]:
     caplog.set_level(logging.INFO, "ray_history")
-    yield Told(caplog)
+    yield AuditLog(caplog)
     for token in (ADA, BOB, WRONG):
         assert token not in caplog.text
 
 
-def test_denials_are_recorded(server: Asking, told: Told) -> None:
+def test_denials_are_recorded(server: Asking, audit_log: AuditLog) -> None:
     seen_from = {"X-Forwarded-For": "192.0.2.9", "X-Request-Id": "abc"}
     server.get(f"{S}/api/v0/nodes?token={WRONG}", seen_from)
     server.get(f"{S}/api/v0/nodes", {**seen_from, **bearer(WRONG)})
     server.get(f"{S}/api/v0/nodes", {**seen_from, **bearer(BOB)})
     server.get("/enter_cluster/locked/rayjob/nightly", {**seen_from, **bearer(ADA)})
-    facts = told.facts(4)
+    facts = audit_log.facts(4)
     assert [(fact["event"], fact["status"], fact["who"]) for fact in facts] == [
         ("denied", 401, None),
         ("denied", 403, None),
@@ -79,9 +79,9 @@ def test_denials_are_recorded(server: Asking, told: Told) -> None:
     assert facts[0]["path"] == f"{S}/api/v0/nodes"
 
 
-def test_a_missing_session_is_not_a_denial(server: Asking, told: Told) -> None:
+def test_a_missing_session_is_not_a_denial(server: Asking, audit_log: AuditLog) -> None:
     assert server.get("/s/default/nobody/latest/", bearer(ADA)).status_code == 404
-    assert told.nothing(1)
+    assert audit_log.nothing(1)
 
 
 @pytest.mark.parametrize(
@@ -93,16 +93,16 @@ def test_a_missing_session_is_not_a_denial(server: Asking, told: Told) -> None:
         "/api/jobs/fx-core/logs",
     ],
 )
-def test_downloads_are_recorded(server: Asking, told: Told, path: str) -> None:
+def test_downloads_are_recorded(server: Asking, audit_log: AuditLog, path: str) -> None:
     answer = server.get(S + path, bearer(ADA))
     assert answer.status_code == 200
-    (fact,) = told.facts(1)
+    (fact,) = audit_log.facts(1)
     assert (fact["event"], fact["who"], fact["status"]) == ("downloaded", "ada", 200)
     assert fact["path"] == S + path.partition("?")[0]
     assert fact["bytes"] == len(answer.content)
 
 
-def test_a_log_read_over_a_web_socket_is_recorded(server: Asking, told: Told) -> None:
+def test_a_log_read_over_a_web_socket_is_recorded(server: Asking, audit_log: AuditLog) -> None:
     url = f"ws://127.0.0.1:{server.server.port}{S}/api/jobs/fx-core/logs/tail"
     with connect(url, additional_headers=bearer(ADA)) as socket:
         text = "".join(str(piece) for piece in socket)
@@ -111,29 +111,32 @@ def test_a_log_read_over_a_web_socket_is_recorded(server: Asking, told: Told) ->
         with pytest.raises(InvalidStatus) as refused:
             connect(url, additional_headers=headers)
         assert refused.value.response.status_code == status
-    facts = told.facts(4)
+    facts = audit_log.facts(4)
     assert [(fact["event"], fact["method"]) for fact in facts] == [
         ("downloaded", "WEBSOCKET"),
         *[("denied", "WEBSOCKET")] * 3,
     ]
 
 
-def test_reading_is_not_recorded(server: Asking, told: Told) -> None:
+def test_reading_is_not_recorded(server: Asking, audit_log: AuditLog) -> None:
     for path in ("/api/v0/tasks?limit=1", "/", "/api/version", "/api/v0/logs/file"):
         server.get(S + path, bearer(ADA))
-    assert told.nothing(4)
+    assert audit_log.nothing(4)
 
 
-def test_successful_and_failed_sign_ins_are_recorded(server: Asking, told: Told) -> None:
+def test_successful_and_failed_sign_ins_are_recorded(server: Asking, audit_log: AuditLog) -> None:
     server.post("/login", token=ADA)
     server.post("/login", token=WRONG)
-    assert [(fact["event"], fact["who"]) for fact in told.facts(2)] == [("signed in", "ada"), ("sign-in refused", None)]
+    assert [(fact["event"], fact["who"]) for fact in audit_log.facts(2)] == [
+        ("signed in", "ada"),
+        ("sign-in refused", None),
+    ]
 
 
-def test_downloads_are_recorded_without_auth(tmp_path: Path, store: Store, told: Told) -> None:
+def test_downloads_are_recorded_without_auth(tmp_path: Path, store: Store, audit_log: AuditLog) -> None:
     with asking(tmp_path, NoAuth(), store) as server:
         server.get(f"{S}/api/v0/tasks/timeline", {"Cookie": f"{COOKIE}={ADA}"})
-    (fact,) = told.facts(1)
+    (fact,) = audit_log.facts(1)
     assert (fact["event"], fact["who"], fact["peer"]) == ("downloaded", "anybody", "127.0.0.1")
 
 

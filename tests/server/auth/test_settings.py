@@ -44,7 +44,7 @@ def test_an_open_server_must_be_requested_explicitly(host: str, place: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--auth", "token"), "--auth token needs --auth-tokens-file FILE"),
         (("--auth", "token", "--auth-tokens-file", "/nowhere"), "/nowhere cannot be read"),
@@ -55,10 +55,10 @@ def test_an_open_server_must_be_requested_explicitly(host: str, place: Path) -> 
         (("--auth", "magic"), "magic"),
     ],
 )
-def test_invalid_settings_exit_with_code_2(flags: tuple[str, ...], told: str, place: Path) -> None:
+def test_invalid_settings_exit_with_code_2(flags: tuple[str, ...], message: str, place: Path) -> None:
     done = started("--storage", place.as_uri(), *flags)
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -84,7 +84,7 @@ def test_a_missing_kubeconfig_is_an_error_only_if_configured(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--kubeconfigs", "/nowhere"), "the kubeconfig /nowhere cannot be read"),
         (("--kube", "on"), "there is no kubeconfig"),
@@ -93,8 +93,8 @@ def test_a_missing_kubeconfig_is_an_error_only_if_configured(tmp_path: Path, mon
         (("--use-kubernetes-proxy=perhaps",), "not a valid boolean"),
     ],
 )
-def test_invalid_settings_are_reported_in_one_line(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
+def test_invalid_settings_are_reported_in_one_line(tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
     done = run_cli("serve", "--storage", tmp_path.as_uri(), *flags, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
