@@ -48,6 +48,15 @@ def test_details_describe_the_files_of_a_session(archive: str) -> None:
     shown = run("sessions", "--storage", archive, "--json", "--details", "--cluster", "trainer")
     (row,) = json.loads(shown.stdout)
     assert (row["layout"], row["logFiles"], row["nodes"]) == ("C", len(captured().logs), 2)
+    assert (row["recording"], row["recordedShare"]) == ("not counted", None)
+
+
+def test_details_say_when_nothing_was_recorded(archive: str) -> None:
+    shown = run("sessions", "--storage", archive, "--json", "--details", "--cluster", "plain", "--session", "latest")
+    (row,) = json.loads(shown.stdout)
+    assert (row["recording"], row["recordedShare"]) == ("nothing recorded", None)
+    table = run("sessions", "--storage", archive, "--details", "--cluster", "plain").stdout
+    assert "nothing recorded" in table
 
 
 def test_filters_and_paging(archive: str) -> None:

@@ -39,6 +39,8 @@ HOUR, DAY = 3600.0, 86400.0
         (formatting.duration, (0.25,), "250 ms"),
         (formatting.duration, (59.9,), "59 s"),
         (formatting.duration, (60,), "1 min"),
+        (formatting.duration, (96.7,), "1 min 36 s"),
+        (formatting.duration, (HOUR - 1,), "59 min 59 s"),
         (formatting.duration, (HOUR + 61,), "1 h 01 min"),
         (formatting.duration, (DAY + 2 * HOUR,), "1 d 2 h"),
         (formatting.ago, (NOW + 1, NOW), "in the future"),

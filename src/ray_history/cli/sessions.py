@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 @click.option("--session", help="Only this session; 'latest' is the newest one that matches.")
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of sessions.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Number of sessions to skip.")
-@click.option("--details", is_flag=True, help="Also show the layout, nodes, event files and log files of each session.")
+@click.option("--details", is_flag=True, help="Also show the layout, nodes, files and completeness of each session.")
 @click.option("--unmarked", is_flag=True, help="Also find sessions whose collector died before it wrote a marker.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array with one object per session.")
 def command(
@@ -43,7 +43,6 @@ def command(
     import msgspec
 
     from ray_history.archive.catalog import read_catalog
-    from ray_history.archive.session_files import list_session
 
     store.check()
     catalog = read_catalog(store, unmarked=unmarked)
@@ -55,8 +54,8 @@ def command(
         )
     found = catalog.find(namespace, cluster, session).page(offset, limit)
     with ThreadPoolExecutor(16) as threads:
-        look = (lambda entry: list_session(store, entry)) if details else (lambda _: None)
-        rows = [_row(entry, files) for entry, files in zip(found, threads.map(look, found), strict=True)]
+        look = (lambda entry: _details(store, entry)) if details else (lambda _: {})
+        rows = [_row(entry) | extra for entry, extra in zip(found, threads.map(look, found), strict=True)]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
@@ -67,7 +66,7 @@ def command(
         logger.info("no sessions in %s%s", store.url, "" if unmarked else " (try --unmarked)")
 
 
-def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
+def _row(session: Session) -> dict[str, Any]:
     """The fields of KubeRay's `/clusters`, followed by ours."""
     row: dict[str, Any] = {
         "name": session.cluster.name,
@@ -78,20 +77,46 @@ def _row(session: Session, files: SessionFiles | None) -> dict[str, Any]:
     }
     if session.cluster.owner_kind:
         row |= {"ownerKind": session.cluster.owner_kind, "ownerName": session.cluster.owner_name}
-    row |= {"layout": session.generation, "marked": session.marked}
-    if files is not None:
-        row |= {
-            "layout": "+".join(sorted(files.generations)) or session.generation,
-            "nodes": len(files.nodes),
-            "eventFiles": len(files.event_files),
-            "eventBytes": sum(file.stored.size for file in files.event_files),
-            "logFiles": len(files.whole_logs),
-            "logBytes": sum(stored.size for _, _, stored in files.whole_logs),
-            "tailBundles": len(files.tail_bundles),
-            "endpoints": len(files.endpoints),
-            "unknownObjects": len(files.unknown),
-        }
-    return row
+    return row | {"layout": session.generation, "marked": session.marked}
+
+
+def _details(store: Store, session: Session) -> dict[str, Any]:
+    from ray_history.archive.session_files import list_session
+
+    files = list_session(store, session)
+    return {
+        "layout": "+".join(sorted(files.generations)) or session.generation,
+        "nodes": len(files.nodes),
+        "eventFiles": len(files.event_files),
+        "eventBytes": sum(file.stored.size for file in files.event_files),
+        "logFiles": len(files.whole_logs),
+        "logBytes": sum(stored.size for _, _, stored in files.whole_logs),
+        "tailBundles": len(files.tail_bundles),
+        "endpoints": len(files.endpoints),
+        "unknownObjects": len(files.unknown),
+        **_recording(store, session, files),
+    }
+
+
+def _recording(store: Store, session: Session, files: SessionFiles) -> dict[str, Any]:
+    """How complete the session is, from its ledgers."""
+    import time
+    from dataclasses import replace
+
+    from ray_history.archive import layout, ledger
+    from ray_history.server.completeness.assessment import assess
+    from ray_history.server.completeness.evidence import Evidence
+    from ray_history.server.sessions.liveness import LifeSigns
+
+    found = store.list(layout.ledger_prefix(session.root, session.cluster, session.name))
+    ledgers = [read for object_ in found if (read := ledger.decode(store.get(object_.key)))]
+    evidence = replace(
+        Evidence.from_ledgers(ledgers),
+        has_event_files=bool(files.event_files),
+        is_live=LifeSigns.from_archive(ledgers, files).state(time.time()) == "live",
+    )
+    assessment = assess(evidence)
+    return {"recording": assessment.state, "recordedShare": assessment.share}
 
 
 _COLUMNS = {
@@ -107,6 +132,7 @@ _COLUMNS = {
     "LOG FILES": "logFiles",
     "LOG BYTES": "logBytes",
     "ENDPOINTS": "endpoints",
+    "RECORDING": "recording",
 }
 
 

@@ -58,9 +58,9 @@ def duration(seconds: float) -> str:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     if seconds < 60:
         return f"{int(seconds)} s"
-    minutes = int(seconds // 60)
+    minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min"
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     if minutes < 1440:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes // 1440} d {minutes % 1440 // 60} h"

@@ -14,7 +14,12 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
     ("evidence", "share", "short"),
     [
         (Evidence(), None, ["not counted"]),
-        (Evidence(collectors=1), 1.0, []),
+        (Evidence(collectors=1), None, ["nothing recorded"]),
+        (Evidence(collectors=1, has_event_files=False), None, ["nothing recorded"]),
+        (Evidence(has_event_files=False), None, ["nothing recorded"]),
+        (Evidence(has_event_files=True), None, ["not counted"]),
+        (Evidence(collectors=1, has_event_files=True), None, ["not counted"]),
+        (Evidence(collectors=1, dropped=5), 0.0, ["Ray dropped 5"]),
         (Evidence(**WHOLE), 1.0, []),
         (Evidence(**WHOLE, dropped=100), 0.5, ["Ray dropped 100"]),
         (Evidence(collectors=1, received=100, stored=75), 0.75, ["25 not stored"]),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from ray_history.ray_variables import export_variables
 from ray_history.server.completeness.evidence import Evidence, Nodes
 from ray_history.server.formatting import clip, short, size
 
@@ -28,12 +30,30 @@ class Assessment:
     """How complete a session is."""
 
     share: float | None
-    """Of the events that are known of; None if no collector counted."""
+    """Of the events that are known of; None if there are none, or if no collector counted."""
     reasons: tuple[Reason, ...] = ()
+    nothing_recorded: bool = False
+    """No event is known of: what the session did is unknown."""
 
     @property
     def is_whole(self) -> bool:
         return self.share == 1 and not self.reasons
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.nothing_recorded or (self.share is not None and bool(self.reasons))
+
+    @property
+    def state(self) -> Literal["complete", "incomplete", "nothing recorded", "not counted"]:
+        if self.nothing_recorded:
+            return "nothing recorded"
+        if self.share is None:
+            return "not counted"
+        return "complete" if self.is_whole else "incomplete"
+
+    def as_json(self) -> dict[str, Any]:
+        """The field `completeness` of `_completeness` and `_digest`."""
+        return {"state": self.state, "share": self.share, "reasons": [reason.full for reason in self.reasons]}
 
     @property
     def short(self) -> str:
@@ -54,7 +74,20 @@ class Rule:
     concerns_tables: bool = False
 
 
+_VARIABLES = tuple(export_variables(0))
+
 RULES = (
+    Rule(
+        lambda evidence: evidence.is_without_events,
+        lambda _: "nothing recorded",
+        lambda evidence: (
+            "No event was received from Ray"
+            + (" so far" if evidence.is_live else "")
+            + ": jobs, tasks, actors and failures are unknown, which does not mean that nothing failed. Ray sends "
+            f"events only if {', '.join(_VARIABLES[:-1])} and {_VARIABLES[-1]} are set for every Ray process."
+        ),
+        concerns_tables=True,
+    ),
     Rule(
         lambda evidence: evidence.lost_contact,
         lambda _: "lost contact",
@@ -103,7 +136,7 @@ RULES = (
         concerns_tables=True,
     ),
     Rule(
-        lambda evidence: not evidence.collectors,
+        lambda evidence: not evidence.is_counted and not evidence.is_without_events,
         lambda _: "not counted",
         lambda _: "No collector reported counts, so completeness is unknown.",
     ),
@@ -113,10 +146,10 @@ RULES = (
 
 def assess(evidence: Evidence) -> Assessment:
     events = evidence.events
-    share = (events - evidence.dropped - evidence.missing) / events if events else 1.0
+    share = (events - evidence.dropped - evidence.missing) / events if evidence.is_counted else None
     reasons = tuple(
         Reason(rule.short(evidence), rule.full(evidence), rule.concerns_tables)
         for rule in RULES
         if rule.holds(evidence)
     )
-    return Assessment(share if evidence.collectors else None, reasons)
+    return Assessment(share, reasons, evidence.is_without_events)

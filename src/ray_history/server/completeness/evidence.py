@@ -46,6 +46,8 @@ class Evidence:
     """Events whose session could not be found, so that they were set aside."""
     dropped: int = 0
     """Events that Ray dropped before it sent them."""
+    has_event_files: bool | None = None
+    """Whether the archive has events of the session; None if that is not known yet."""
     is_live: bool = False
     """Uploads continue: events that are not stored yet may still be, and no collector was cut off."""
     lost_contact: bool = False
@@ -64,6 +66,18 @@ class Evidence:
         return self.received + self.dropped
 
     @property
+    def is_counted(self) -> bool:
+        """Whether there are counts to compute a share from."""
+        return bool(self.collectors and self.events)
+
+    @property
+    def is_without_events(self) -> bool:
+        """Whether no event of the session is known of, whatever the source."""
+        if self.events or self.has_event_files:
+            return False
+        return self.has_event_files is not None or self.collectors > 0
+
+    @property
     def missing(self) -> int:
         """Events that were received and not stored."""
         return 0 if self.is_live else max(self.received - self.stored - self.quarantined, 0)
@@ -74,6 +88,7 @@ class Evidence:
         manifest = request.open.opened.manifest
         return replace(
             cls.from_ledgers(request.open.ledgers.values()),
+            has_event_files=any(manifest.events.values()),
             is_live=request.open.ended_ns is None,
             cut_off=cut_off,
             without_files=without_files,
@@ -94,6 +109,7 @@ class Evidence:
                 sums = cls.from_ledgers(overview.ledgers)
         return replace(
             sums,
+            has_event_files=None if summary is None else summary.event_files > 0,
             is_live=state == "live",
             lost_contact=state == "lost",
             without_files=Nodes(int(facts.get("nodes_without_files") or 0)),

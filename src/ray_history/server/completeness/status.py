@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
-from ray_history.server.completeness.report import unknown_types
+from ray_history.server.completeness.report import completeness_report, unknown_types
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
 from ray_history.server.http.shutdown import until_shutdown
@@ -98,6 +98,7 @@ def completeness_facts(request: SessionRequest) -> dict[str, Any]:
     return {
         "session": request.open.session.name,
         "state": request.open.state,
+        "completeness": completeness_report(request).all.as_json(),
         "ended": facts.get("ended"),
         "ended_ns": request.open.ended_ns,
         "events": {

@@ -124,7 +124,7 @@ class Row:
 
     @property
     def is_incomplete(self) -> bool:
-        return bool(self.completeness.short) and self.completeness.share is not None
+        return self.completeness.is_incomplete
 
     def duration(self, now: float) -> float | None:
         end = now if self.state == "live" else self.last_seen

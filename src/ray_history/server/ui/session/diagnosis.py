@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ray_history.history.read.views import View
+from ray_history.server.completeness.report import completeness_report
 from ray_history.server.http.responses import plain_json
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -102,7 +103,12 @@ def _internal(request: SessionRequest) -> Internal:
 
 def answer(request: SessionRequest) -> Response:
     """What went wrong: failed tasks by error and function, dead actors, nodes that left."""
-    body: dict[str, Any] = {"session": request.open.session.name, **asdict(diagnose(request))}
+    completeness = completeness_report(request).all.as_json()
+    body: dict[str, Any] = {
+        "session": request.open.session.name,
+        "completeness": completeness,
+        **asdict(diagnose(request)),
+    }
     for group in body["groups"]:
         trace: dict[str, Any] = group["example"]["trace"]
         trace["message"] = trace["lines"][trace["decisive"]] if trace["lines"] else ""

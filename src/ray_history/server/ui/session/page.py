@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from ray_history.archive import layout
+from ray_history.ray_variables import export_variables
 from ray_history.server.completeness.report import completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import OWNER_KINDS
@@ -25,6 +26,8 @@ from ray_history.server.ui.session.timeline_chart import Lane, TimelineChart, la
 
 _SHOWN_GROUPS = 50
 _SHOWN_JOBS = 200
+_EVENTS_PORT = 8084
+"""The default of `collect --events-port`."""
 _JOB_LANES = 15
 _LOOKS = {"SUCCEEDED": "f-ok", "FAILED": "f-bad", "RUNNING": "f-run"}
 
@@ -83,6 +86,7 @@ def session_page(frontends: Frontends) -> Handler:
             job_lanes=_job_lanes(jobs, timeline) if timeline else [],
             first_failure=_first_failure(diagnosis, timeline),
             completeness=completeness_report(request),
+            exports="\n".join(f"export {name}={value}" for name, value in export_variables(_EVENTS_PORT).items()),
             logs=suggest_logs(request, diagnosis, jobs),
             versions=frontends.versions,
             version=nearest.version if nearest else None,
