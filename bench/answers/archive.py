@@ -98,7 +98,7 @@ def _ledger(
 ) -> dict[str, Any]:
     return {
         "node": node,
-        "role": "Head" if node == next(iter(captured().events)) else "Worker",
+        "role": "head" if node == next(iter(captured().events)) else "worker",
         "hostname": f"host-{node[:4]}",
         "started": end - HOUR,
         "written": end,
