@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ray_history.kube import Discovery, HeadResolver, HeadUnavailable, Kubernetes
+from ray_history.kube import Discovery, HeadResolver, HeadUnavailable, Kubernetes, Unreachable, head_resolver
 from ray_history.kube import discovery as discovery_module
 from ray_history.kube.ray_clusters import parse_ray_cluster as read
 from tests.kube.world import World, stand_in_world
@@ -193,6 +193,24 @@ def test_a_cluster_object_of_kuberay_is_parsed() -> None:
     assert (cluster.port, cluster.authentication, cluster.owner_kind, cluster.ray_version) == (8265, "", None, "2.60.0")
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({}, {}, False),
+        ({"suspend": True}, {}, True),
+        ({"suspend": False}, {}, False),
+        ({"suspend": "yes"}, {"conditions": "odd"}, False),
+        ({}, {"conditions": [{"type": "RayClusterSuspended", "status": "True"}]}, True),
+        ({}, {"conditions": [{"type": "RayClusterSuspended", "status": "False"}, None]}, False),
+        ({}, {"conditions": [{"type": "RayClusterProvisioned", "status": "True"}]}, False),
+    ],
+)
+def test_a_suspended_cluster_is_recognized(spec: dict[str, Any], status: dict[str, Any], expected: bool) -> None:
+    cluster = read(told() | {"spec": spec, "status": status})
+    assert cluster is not None
+    assert cluster.is_suspended is expected
+
+
 def test_the_port_is_that_of_the_head_container() -> None:
     ports = [{"name": "gcs", "containerPort": 6379}, {"name": "dashboard", "containerPort": 9000}]
     spec = {"headGroupSpec": {"template": {"spec": {"containers": [{"ports": ports}]}}}}
@@ -274,6 +292,30 @@ def test_the_clusters_own_token_is_read_from_its_secret_and_again_when_forgotten
     secret("bad\ntoken")
     heads.forget_token(cluster)
     with pytest.raises(HeadUnavailable, match="contains no"):
+        world.ask(sent)
+
+
+def test_the_last_token_is_used_while_the_api_server_does_not_answer(
+    stand_in: tuple[World, KubeStandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, server = stand_in
+    monkeypatch.setattr(head_resolver, "_TOKEN_MAX_AGE", 0.0)
+    cluster = read(told(spec={"authOptions": {"mode": "token", "secretName": "ray-token"}}))
+    assert cluster is not None
+    heads = HeadResolver(read_secrets=True)
+    data = {"auth_token": base64.b64encode(b"one").decode()}
+    server.put("Secret", {"metadata": {"namespace": "team", "name": "ray-token"}, "data": data})
+
+    async def sent(kubernetes: Kubernetes) -> dict[str, str]:
+        return (await heads.endpoint(kubernetes, cluster)).headers
+
+    assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
+    with server.down():
+        assert world.ask(sent) == {"x-ray-authorization": "Bearer one"}
+    server.delete("Secret", "team", "ray-token")
+    with pytest.raises(HeadUnavailable, match="cannot be read"):
+        world.ask(sent)
+    with server.down(), pytest.raises(Unreachable):  # a token that was taken away is not used again
         world.ask(sent)
 
 

@@ -191,7 +191,8 @@ class Kubernetes:
                     failure = _failure(response.status, _message(await _read(response)))
                     wait = _retry_after(response)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                raise Unreachable(f"{self.access.server} cannot be reached: {error or type(error).__name__}") from error
+                reason = str(error) or type(error).__name__  # the text of a TimeoutError is empty
+                raise Unreachable(f"{self.access.server} cannot be reached: {reason}") from error
             if response.status == 401:
                 self.access.forget(identity)
             elif response.status not in (429, 503) or wait is None:

@@ -7,6 +7,7 @@ server is never sent to a head: the owner of the cluster could use it.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import time
@@ -22,6 +23,8 @@ from .ray_clusters import RayCluster
 TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 (Ray takes it beside `Authorization`, which API servers consume)
 _SECRET_KEY = "auth_token"  # noqa: S105
 _TOKEN_MAX_AGE = 30.0
+_RENEWAL_TIMEOUT = 2.0
+"""How long a request waits for the API server while there is a token that may still be right."""
 
 
 class HeadUnavailable(KubeError):
@@ -70,9 +73,25 @@ class HeadResolver:
                 f"{cluster.namespace}/{cluster.name} requires a token; --use-auth-token-mode reads it from its Secret"
             )
         read_at, token = self._tokens.get(cluster.uid, (float("-inf"), ""))
-        if time.monotonic() - read_at > _TOKEN_MAX_AGE:
-            token = await self._secret_token(kubernetes, cluster)
-            self._tokens[cluster.uid] = time.monotonic(), token
+        if time.monotonic() - read_at <= _TOKEN_MAX_AGE:
+            return token
+        if token:
+            return await self._renewed(kubernetes, cluster, token)
+        token = await self._secret_token(kubernetes, cluster)
+        self._tokens[cluster.uid] = time.monotonic(), token
+        return token
+
+    async def _renewed(self, kubernetes: Kubernetes, cluster: RayCluster, last: str) -> str:
+        """The token as it is now, or the last one if the API server does not answer."""
+        self._tokens[cluster.uid] = time.monotonic(), last  # other requests do not wait
+        try:
+            token = await asyncio.wait_for(self._secret_token(kubernetes, cluster), _RENEWAL_TIMEOUT)
+        except HeadUnavailable:
+            self.forget_token(cluster)
+            raise
+        except (TimeoutError, KubeError):
+            return last
+        self._tokens[cluster.uid] = time.monotonic(), token
         return token
 
     def _configured_token(self, cluster: RayCluster) -> str:

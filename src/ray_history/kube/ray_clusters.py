@@ -1,4 +1,4 @@
-"""Running clusters from RayCluster objects."""
+"""Running and suspended clusters from RayCluster objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OWNERS = ("rayjob", "rayservice")
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster that is running or starting."""
+    """A cluster that is running, starting or suspended."""
 
     namespace: str
     name: str
@@ -37,6 +37,8 @@ class RayCluster:
     authentication: str = ""
     """What its dashboard requires: nothing, a `token` from a Secret, or a `kubernetes` token."""
     secret: str = ""
+    is_suspended: bool = False
+    """It has no pods, or is losing them, until it is resumed; Kueue suspends clusters that wait for a quota."""
 
 
 def parse_ray_cluster(body: Mapping[str, Any]) -> RayCluster | None:
@@ -62,6 +64,15 @@ def parse_ray_cluster(body: Mapping[str, Any]) -> RayCluster | None:
         version if isinstance(version, str) and version else None,
         authentication,
         secret,
+        spec.get("suspend") is True or _has_condition(body, "RayClusterSuspended"),
+    )
+
+
+def _has_condition(body: Mapping[str, Any], kind: str) -> bool:
+    conditions = _mapping(body, "status").get("conditions")
+    return any(
+        isinstance(each, Mapping) and each.get("type") == kind and each.get("status") == "True"
+        for each in (conditions if isinstance(conditions, list) else ())
     )
 
 

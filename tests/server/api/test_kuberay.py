@@ -153,3 +153,24 @@ def test_an_unknown_api_path_is_no_404_which_rays_proxy_would_answer_itself(serv
 
 def test_health_needs_no_session(server: Served) -> None:
     assert [server.get(path).body for path in ("/livez", "/readz", "/healthz")] == [b"ok"] * 3
+
+
+def test_the_history_tab_of_kuberays_dashboard_works(server: Served) -> None:
+    """Its calls: the list, three parts to enter, and listings by cookie, of tasks without `detail`."""
+    (row,) = [row for row in server.get("/clusters").json if row["name"] == "demo"]
+    entered = cookies(server, f"/enter_cluster/{row['namespace']}/{row['name']}/{row['sessionName']}")
+    nodes = server.get("/nodes?view=summary", entered).json["data"]["summary"]
+    assert len(nodes) == 2
+    result = server.get("/api/v0/tasks", entered).json["data"]["result"]
+    assert result["total"] > len(result["result"]) == 100
+    assert all(task["task_id"] and task["name"] and task["state"] for task in result["result"])
+    head = next(node["raylet"]["nodeId"] for node in nodes if node["raylet"]["isHeadNode"])
+    files = [
+        name
+        for names in server.get(f"/api/v0/logs?node_id={head}", entered).json["data"]["result"].values()
+        for name in names
+    ]
+    assert "gcs_server.out" in files
+    log = server.get(f"/api/v0/logs/file?node_id={head}&filename=gcs_server.out&lines=5", entered)
+    assert log.status == 200
+    assert log.body

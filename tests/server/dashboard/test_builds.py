@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def test_versions_are_listed_from_the_newest(tmp_path: Path, monkeypatch: pytest
     for version in ("2.9.0", "2.58.0", "2.100.1"):
         write_build(tmp_path / version)
     assert Frontends([tmp_path]).versions == ["2.100.1", "2.58.0", "2.9.0"]
+
+
+def test_a_build_that_is_added_while_the_server_runs_is_found(frontends: Frontends, tmp_path: Path) -> None:
+    assert frontends.versions == ["2.58.0", "2.55.1", "2.49.0"]
+    before = tmp_path.stat().st_mtime_ns
+    write_build(tmp_path / "2.60.0")
+    os.utime(tmp_path, ns=(before, before + 1))  # a clock may be too coarse to tell
+    assert frontends.versions[0] == "2.60.0"
+    found = frontends.chosen("2.55.1", "2.60.0")
+    assert found is not None
+    assert found.version == "2.60.0"
+
+
+def test_a_directory_of_builds_may_be_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    frontends = Frontends([tmp_path / "later"])
+    assert frontends.versions == []
+    write_build(tmp_path / "later" / "2.60.0")
+    assert frontends.versions == ["2.60.0"]
 
 
 def test_a_user_may_choose_another_version(frontends: Frontends) -> None:

@@ -23,6 +23,7 @@ from ray_history.server.live import heads as heads_module
 from ray_history.server.redaction.rules import has_secrets, redacted
 from ray_history.server.routes import ROUTES
 from ray_history.server.sessions.routes import forwarded_paths
+from tests.server.ui.markup import parsed
 from tests.support.captured import captured, write_archive
 from tests.support.kube_stand_in import ray_cluster
 from tests.support.waiting import until
@@ -144,6 +145,42 @@ def test_without_permission_the_list_has_a_note_and_stored_sessions_work(store: 
         until(lambda: "not allowed to list" in here.server.get("/clusters").headers.get(NOTE, ""))
         assert here.server.get(f"/s/default/demo/{STORED}/api/v0/nodes").status == 200
         assert "ray_history_live_missing 1" in here.server.get("/metrics").body.decode()
+
+
+def test_entering_live_says_why_running_clusters_are_unknown(store: Store, tmp_path: Path) -> None:
+    with place(store, tmp_path) as here:
+        here.kube.rules.clear()
+        here.kube.end_watches()
+        until(lambda: "not allowed to list" in here.server.get("/clusters").headers.get(NOTE, ""))
+        refused = here.server.get("/enter_cluster/default/nothing/live")
+        assert refused.status == 404
+        assert "no running cluster default/nothing" in refused.json["msg"]
+        assert "not allowed to list running clusters" in refused.json["msg"]
+
+
+def test_a_suspended_cluster_is_listed_as_such_and_shown_from_the_archive(here: Place) -> None:
+    suspended = ray_cluster("default", "demo")
+    suspended["spec"]["suspend"] = True
+    here.kube.put("RayCluster", suspended)
+    waiting = ray_cluster("default", "waiting", service=None)
+    waiting["spec"]["suspend"] = True
+    here.kube.put("RayCluster", waiting)
+    until(lambda: [row.get("state") for row in here.rows() if row["sessionName"] == "live"] == ["suspended"] * 2)
+    asked = len(here.head.requests)
+    assert [row["sessionName"] for row in here.rows() if row["name"] == "demo"] == ["live", STORED]
+    answer = here.server.get(f"{LIVE}/api/v0/nodes")
+    assert answer.json["data"]["result"]["total"] == 2
+    assert "the cluster is suspended" in answer.headers[NOTE]
+    assert here.server.get("/enter_cluster/default/demo/latest").json["session"] == STORED
+    assert here.server.get("/enter_cluster/default/demo/live").json["session"] == "live"
+    nothing = here.server.get("/s/default/waiting/live/api/v0/nodes")
+    assert (nothing.status, "default/waiting is suspended" in nothing.json["msg"]) == (503, True)
+    assert len(here.head.requests) == asked
+    page = here.server.get("/select_cluster?state=suspended", {"Accept": "text/html"}).body.decode()
+    assert "waiting" in page
+    assert 'title="suspended"' in page
+    here.kube.put("RayCluster", ray_cluster("default", "demo"))
+    until(lambda: "state" not in next(row for row in here.rows() if row["name"] == "demo"), "it is resumed")
 
 
 # Forwarding to the head.
@@ -424,6 +461,9 @@ def test_an_unreachable_head_is_not_contacted_for_a_while(store: Store, tmp_path
             assert "cannot be reached" in here.server.get(f"{LIVE}/api/v0/nodes").headers[NOTE]
         page = here.server.get(f"{LIVE}/")
         assert page.status == 200
+        bar = parsed(page.body).one("header", "hbar").text
+        assert "From the archive" in bar
+        assert "still live" not in bar
         told = here.server.get("/metrics").body.decode()
         assert "ray_history_live_clusters 1" in told
         silent = [line for line in told.splitlines() if line.startswith("ray_history_heads_silent_total")]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ray_history.archive.catalog import Session
-from ray_history.server.auth import EVERYBODY, Viewer, viewer_of
+from ray_history.server.auth import Viewer, viewer_of
 from ray_history.server.http.responses import ApiError, note_value, plain_json
 from ray_history.server.live import LiveGateway
 from ray_history.server.sessions.addressing import SessionCatalog
@@ -47,11 +47,15 @@ class Addressing:
         catalog = await self.catalog.read(viewer)
         limit = request.query_params.get("limit", "")
         stored = int(limit) if limit.isdecimal() and len(limit) < 8 else LISTED_DEFAULT
-        response = plain_json([_row(session) for session in await self.live.list_sessions(viewer, catalog, stored)])
-        if missing := self.live.fleet.missing:
-            # The reasons name namespaces and API servers, which only viewers of everything may see.
-            reason = "; ".join(missing) if viewer is EVERYBODY else "some running clusters are unknown; see the log"
-            response.headers["X-Ray-History-Note"] = note_value(reason)
+        suspended = {each.session for each in self.live.fleet.suspended}
+        response = plain_json(
+            [
+                _row(session) | ({"state": "suspended"} if session in suspended else {})
+                for session in await self.live.list_sessions(viewer, catalog, stored)
+            ]
+        )
+        if missing := self.live.missing(viewer):
+            response.headers["X-Ray-History-Note"] = note_value(missing)
         return response
 
     async def enter(self, request: Request) -> Response:

@@ -1,8 +1,9 @@
 """The pages of the Ray Dashboard: the frontend as Ray ships it, one build per Ray version.
 
 Builds come from the configured directory (itself a build, or with one directory per version), from the directory of
-`ray-history dashboard add`, and from the installed `ray` package. Files are looked up in a list made once, never joined
-into paths. Their names contain a hash of the content, so that the files of all versions can be served at once.
+`ray-history dashboard add`, and from the installed `ray` package. Those added while the server runs are found.
+Files are looked up in a list, never joined into paths. Their names contain a hash of the content, so that the files of
+all versions can be served at once.
 """
 
 from __future__ import annotations
@@ -44,19 +45,33 @@ class Frontends:
     """All available builds."""
 
     def __init__(self, directories: Iterable[Path] = ()) -> None:
-        self.builds: dict[str, Build] = {}
-        for directory in directories:
+        self._directories = tuple(directories)
+        self._installed = _installed()
+        self._found: tuple[tuple[int, ...], dict[str, Build]] = (), {}
+
+    @property
+    def builds(self) -> dict[str, Build]:
+        """By version; read again after a directory has changed."""
+        changed = tuple(_changed(directory) for directory in self._directories)
+        if not self._found[1] or changed != self._found[0]:
+            self._found = changed, self._read()
+        return self._found[1]
+
+    def _read(self) -> dict[str, Build]:
+        found: dict[str, Build] = {}
+        for directory in self._directories:
             for build in _builds_in(directory):
-                self.builds.setdefault(build.version, build)
-        installed = _installed()
-        if installed is not None:
-            self.builds.setdefault(installed.version, installed)
+                found.setdefault(build.version, build)
+        if self._installed is not None:
+            found.setdefault(self._installed.version, self._installed)
+        return found
 
     def chosen(self, ray_version: str | None, chosen: str | None) -> Build | None:
         """The chosen build, otherwise the nearest to the session's Ray version; None without any builds."""
-        if chosen and chosen not in self.builds:
+        builds = self.builds
+        if chosen and chosen not in builds:
             raise ApiError(404, f"no dashboard {chosen[:20]!r}; available: {', '.join(self.versions) or 'none'}")
-        return self.builds.get(chosen or "") or self.nearest(ray_version)
+        return builds.get(chosen or "") or self.nearest(ray_version)
 
     def missing(self, ray_version: str | None) -> Response:
         """The page that is shown if there are no builds."""
@@ -79,14 +94,24 @@ class Frontends:
 
     def nearest(self, ray_version: str | None) -> Build | None:
         """The same version, otherwise the next newer one, otherwise the newest."""
-        if not self.builds:
+        builds = self.builds
+        if not builds:
             return None
-        newer = [version for version in self.versions if ray_version and _order(version) >= _order(ray_version)]
-        return self.builds[newer[-1] if newer else self.versions[0]]
+        versions = sorted(builds, key=_order, reverse=True)
+        newer = [version for version in versions if ray_version and _order(version) >= _order(ray_version)]
+        return builds[newer[-1] if newer else versions[0]]
 
 
 def _order(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"[0-9]+", version)[:3])
+
+
+def _changed(directory: Path) -> int:
+    """When an entry was last added to or removed from a directory; 0 without one."""
+    try:
+        return directory.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _builds_in(directory: Path) -> Iterable[Build]:

@@ -48,6 +48,14 @@ class Fleet:
     @property
     def running(self) -> list[RunningCluster]:
         """Sorted by namespace and name. If two API servers report the same name, the first one's cluster."""
+        return [each for each in self._clusters() if not each.cluster.is_suspended]
+
+    @property
+    def suspended(self) -> list[RunningCluster]:
+        """Those that have no head until they are resumed."""
+        return [each for each in self._clusters() if each.cluster.is_suspended]
+
+    def _clusters(self) -> list[RunningCluster]:
         found: dict[tuple[str, str], RunningCluster] = {}
         for discovery in self._discoveries:
             for cluster in discovery.clusters:
@@ -65,11 +73,15 @@ class Fleet:
         """The newest cluster of a RayJob or RayService, preferably one whose head is ready."""
         owned = [
             running
-            for running in self.running
+            for running in self._clusters()
             if (running.cluster.namespace, running.cluster.owner_kind, running.cluster.owner_name)
             == (namespace, kind, name)
         ]
-        return max(owned, key=lambda r: (bool(r.cluster.head_service), r.cluster.created), default=None)
+        return max(
+            owned,
+            key=lambda r: (not r.cluster.is_suspended, bool(r.cluster.head_service), r.cluster.created),
+            default=None,
+        )
 
     @property
     def missing(self) -> list[str]:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ray_history.archive.catalog import Catalog, Session
 from ray_history.archive.layout import Cluster
-from ray_history.server.auth import Hidden, Viewer, viewer_of
+from ray_history.server.auth import EVERYBODY, Hidden, Viewer, viewer_of
 from ray_history.server.http.responses import ApiError, note_value
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.manager import Sessions
@@ -44,10 +44,12 @@ class LiveGateway:
     async def __call__(self, namespace: str, cluster: str, scope: Scope, receive: Receive, send: Send) -> None:
         viewer = viewer_of(scope)
         if not await viewer.can_see(namespace, cluster):
-            raise Hidden(_not_running(namespace, cluster))
+            raise Hidden(self._not_running(viewer, namespace, cluster))
         running = self.fleet.find(namespace, cluster)
         reason = "requests are not forwarded to heads (--no-live-proxy)"
-        if running is not None and self._heads is not None:
+        if running is not None and running.cluster.is_suspended:
+            reason = "the cluster is suspended and has no head"
+        elif running is not None and self._heads is not None:
             answer = _WatchedSend(send)
             try:
                 await self._heads({**scope, "ray_history.running": running}, receive, answer)
@@ -67,37 +69,43 @@ class LiveGateway:
         """
         by_name = kind == "raycluster"
         if must and by_name and not await viewer.can_see(namespace, name):
-            raise Hidden(_not_running(namespace, name))
+            raise Hidden(self._not_running(viewer, namespace, name))
         running = self.fleet.find(namespace, name) if by_name else self.fleet.find_owned(namespace, kind, name)
-        if running is not None and await viewer.can_see(namespace, running.cluster.name):
+        is_open = running is not None and (must or not running.cluster.is_suspended)
+        if running is not None and is_open and await viewer.can_see(namespace, running.cluster.name):
             return running.session
         if not must:
             return None
         newest = await self._newest(viewer, namespace, name) if by_name else None
         if newest is None or not (await self._last_known(newest)).is_live:
-            raise ApiError(404, _not_running(namespace, name))
+            raise ApiError(404, self._not_running(viewer, namespace, name))
         return Session(newest.cluster, LIVE, newest.started)
 
     async def resume(self, viewer: Viewer, namespace: str, cluster: str) -> Session:
         """The live session that a browser entered before and that may have ended since."""
         if not await viewer.can_see(namespace, cluster):
-            raise Hidden(_not_running(namespace, cluster))
+            raise Hidden(self._not_running(viewer, namespace, cluster))
         running = self.fleet.find(namespace, cluster)
         if running is not None:
             return running.session
         newest = await self._newest(viewer, namespace, cluster)
         if newest is None:
-            raise ApiError(404, _not_running(namespace, cluster))
+            raise ApiError(404, self._not_running(viewer, namespace, cluster))
         return Session(newest.cluster, LIVE, newest.started)
 
     async def list_sessions(self, viewer: Viewer, stored: Catalog, limit: int) -> list[Session]:
         """Running clusters first, each followed by its older sessions; then all others, newest first.
 
         The stored part of a current session is omitted: `live` stands for it. `limit` applies to stored sessions.
+        Suspended clusters stand among the running ones.
         """
-        running = {each.session.cluster: each for each in self.fleet.running}
+        running = {each.session.cluster: each for each in (*self.fleet.running, *self.fleet.suspended)}
         visible = await viewer.visible(running)
-        current = {_names(c): self.fleet.session_of(r) for c, r in running.items() if c in visible}
+        current = {
+            _names(c): None if r.cluster.is_suspended else self.fleet.session_of(r)
+            for c, r in running.items()
+            if c in visible
+        }
         older: dict[tuple[str, str], list[Session]] = {names: [] for names in current}
         others: list[Session] = []
         for session in [s for s in stored.sessions if current.get(_names(s.cluster)) != s.name][:limit]:
@@ -110,25 +118,43 @@ class LiveGateway:
     ) -> tuple[Session, str]:
         """The stored session to show instead of the head, and the note about it."""
         if running is not None:
-            current = self.fleet.session_of(running)
-            found = await self._newest(viewer, namespace, cluster, current) if current else None
-            found = found or await self._newest(viewer, namespace, cluster)
-            if found is None:
-                raise ApiError(503, f"{namespace}/{cluster} is running, but {reason}; nothing of it is archived yet")
-            older = " of an earlier cluster of that name" if found.started < running.cluster.created - 60 else ""
-            return found, f"shown from the archive, session {found.name}{older}: {reason}"
+            return await self._stored_part(viewer, running, reason)
         found = await self._newest(viewer, namespace, cluster)
         if found is None:
-            raise ApiError(404, _not_running(namespace, cluster))
+            raise ApiError(404, self._not_running(viewer, namespace, cluster))
         known = await self._last_known(found)
         if known.is_live and not self.fleet.has_kubernetes:
             return found, f"shown from the archive, session {found.name}: its collectors still send heartbeats"
         if time.time() - known.last > _AVAILABLE_FOR or not (
             known.is_live or known.is_over or self.fleet.has_kubernetes
         ):
-            raise ApiError(404, _not_running(namespace, cluster))
+            raise ApiError(404, self._not_running(viewer, namespace, cluster))
         moment = f"{datetime.fromtimestamp(known.last, UTC):%H:%M:%S} UTC"
         return found, f"shown from the archive, session {found.name}: no longer running, last seen at {moment}"
+
+    async def _stored_part(self, viewer: Viewer, running: RunningCluster, reason: str) -> tuple[Session, str]:
+        """The stored part of the session of a running cluster, otherwise the newest one of its name."""
+        namespace, cluster = running.cluster.namespace, running.cluster.name
+        current = self.fleet.session_of(running)
+        found = await self._newest(viewer, namespace, cluster, current) if current else None
+        found = found or await self._newest(viewer, namespace, cluster)
+        if found is None:
+            state = "suspended" if running.cluster.is_suspended else f"running, but {reason}"
+            raise ApiError(503, f"{namespace}/{cluster} is {state}; nothing of it is archived yet")
+        older = " of an earlier cluster of that name" if found.started < running.cluster.created - 60 else ""
+        return found, f"shown from the archive, session {found.name}{older}: {reason}"
+
+    def _not_running(self, viewer: Viewer, namespace: str, cluster: str) -> str:
+        """The same for a cluster that does not exist and for one that the viewer may not see."""
+        text = f"no running cluster {namespace}/{cluster}; `latest` opens its newest session"
+        missing = self.missing(viewer)
+        return f"{text} ({missing})" if missing else text
+
+    def missing(self, viewer: Viewer) -> str:
+        """Why running clusters may be unknown; empty if there is no reason."""
+        reasons = "; ".join(self.fleet.missing)
+        # They name namespaces and API servers, which only viewers of everything may see.
+        return reasons if viewer is EVERYBODY or not reasons else "some running clusters are unknown; see the log"
 
     async def _newest(self, viewer: Viewer, namespace: str, cluster: str, name: str = "latest") -> Session | None:
         try:
@@ -161,10 +187,6 @@ class _LastKnown:
 
 def _names(cluster: Cluster) -> tuple[str, str]:
     return cluster.namespace, cluster.name
-
-
-def _not_running(namespace: str, cluster: str) -> str:
-    return f"no running cluster {namespace}/{cluster}; `latest` opens its newest session"
 
 
 class _WatchedSend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -20,12 +21,15 @@ from ray_history.server.sessions.overview import SessionOverview
 _STATUS_ORDER = {"RUNNING": 0, "PENDING": 1, "FAILED": 2}
 
 
+RowState: TypeAlias = State | Literal["suspended"]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A session in the list."""
+    """A session in the list, or a suspended cluster."""
 
     session: Session
-    state: State
+    state: RowState
     last_seen: float | None
     """The last sign of life, Unix seconds; None if unknown."""
     first_event_ns: int | None = None
@@ -104,6 +108,13 @@ class Row:
             completeness=Assessment(None, (reason,)),
             fields=_searchable(_names(session) | {"ray": ray_version}),
         )
+
+    @classmethod
+    def suspended(cls, session: Session, ray_version: str) -> Row:
+        """A cluster that has no pods until it is resumed."""
+        reason = Reason("suspended", "The cluster has no pods until it is resumed. Its past sessions are listed below.")
+        fields = _searchable(_names(session) | {"ray": ray_version})
+        return cls(session, "suspended", None, ray=ray_version, completeness=Assessment(None, (reason,)), fields=fields)
 
     @property
     def owner(self) -> str:

@@ -73,7 +73,7 @@ class ArchiveSource:
 
 
 class RunningSource:
-    """Running clusters whose session is not stored yet."""
+    """Running clusters whose session is not stored yet, and suspended ones."""
 
     def __init__(self, fleet: Fleet, catalog: SessionCatalog) -> None:
         self._fleet, self._catalog = fleet, catalog
@@ -84,9 +84,12 @@ class RunningSource:
         for entry in self._stored_sessions(running):
             stored.setdefault(_names(entry)[:2], []).append(entry)
         return [
-            Row.running(cluster.session, cluster.cluster.ray_version or "")
-            for cluster in running
-            if not self._is_stored(cluster, stored.get((cluster.cluster.namespace, cluster.cluster.name), []))
+            *(
+                Row.running(cluster.session, cluster.cluster.ray_version or "")
+                for cluster in running
+                if not self._is_stored(cluster, stored.get((cluster.cluster.namespace, cluster.cluster.name), []))
+            ),
+            *(Row.suspended(each.session, each.cluster.ray_version or "") for each in self._fleet.suspended),
         ]
 
     def _is_stored(self, running: RunningCluster, sessions: Sequence[Session]) -> bool:
