@@ -20,7 +20,7 @@ from typing import TypeAlias, cast
 import duckdb
 
 from ray_history.history.engine import Engine, Limits, lower_priority
-from ray_history.history.events import KNOWN_TYPES, TASK_EVENTS, all_columns, rare_payload, task_columns
+from ray_history.history.events import TASK_EVENTS, all_columns, rare_payload, task_columns
 from ray_history.history.sql import query, text
 
 from .event_lines import OTHERS, EventLines
@@ -56,10 +56,6 @@ class Counts:
         for name, number in by_type:
             self.by_type[name] = self.by_type.get(name, 0) + number
             self.events += number
-
-    @property
-    def unknown(self) -> dict[str, int]:
-        return {name: number for name, number in self.by_type.items() if name not in KNOWN_TYPES}
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ create or replace macro function_name(descriptor) as
         else descriptor.cppFunctionDescriptor.functionName
     end;
 
--- What kind of task an id belongs to: 8 bytes of its own, then the id of its actor, whose last 4 bytes are the job's.
+-- The type of a task, from its id: 8 bytes of the task, then the id of its actor, whose last 4 bytes are the job's.
 create or replace macro implied_type(task_id) as
     case
         when starts_with(task_id, repeat('ff', 20)) then 'DRIVER_TASK'
