@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -568,6 +569,53 @@ def test_a_submission_without_a_driver_is_listed(built: Built) -> None:
         ms(1),
         ms(3),
     )
+
+
+POLLED_DRIVER = POLLED_JOB | {
+    "type": "DRIVER",
+    "job_id": "05000000",
+    "submission_id": None,
+    "driver_info": {"id": "05000000", "node_ip_address": "192.0.2.7", "pid": "12"},
+    "status": "SUCCEEDED",
+    "message": None,
+    "end_time": ms(6),
+    "metadata": {},
+    "driver_agent_http_address": None,
+    "driver_node_id": None,
+}
+
+
+def test_jobs_without_events_are_as_polled(built: Built) -> None:
+    tables = built(documents=[polled_jobs(POLLED_JOB, POLLED_DRIVER)])
+    assert tables.rows("jobs") == sorted([POLLED_JOB, POLLED_DRIVER], key=lambda row: str(row["job_id"]))
+    assert [row["job_id"] for row in tables.rows("jobs", View(at=ns(0.5)))] == []
+    midway = {row["job_id"]: row for row in tables.rows("jobs", View(at=ns(5)))}
+    assert some(midway["05000000"], "status end_time") == ("RUNNING", None)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_each_source_of_a_driver_fills_what_the_others_lack(built: Built, number: int) -> None:
+    events = [job(at=1), job_life("CREATED", 1), job_life("FINISHED", 8)]
+    seen = POLLED_DRIVER | {"job_id": JOB, "end_time": ms(6), "driver_info": {"id": JOB, "pid": "9"}}
+    shuffled = list(itertools.permutations(events))[number]
+    assert built(*shuffled, documents=[polled_jobs(seen)]).row("jobs") == built(
+        *events, documents=[polled_jobs(seen)]
+    ).row("jobs")
+    for missing in events:
+        row = built(*(one for one in shuffled if one != missing), documents=[polled_jobs(seen)]).row("jobs")
+        assert some(row, "job_id type status start_time end_time") == (JOB, "DRIVER", "SUCCEEDED", ms(1), ms(6))
+        assert row["driver_info"]["pid"] == ("9" if missing == events[0] else "11631")
+        assert row["entrypoint"] == ("python polled.py" if missing == events[0] else "python job.py")
+
+
+def test_metadata_that_was_polled_as_null_stays_null(built: Built) -> None:
+    exported = exported_submission("sub", "RUNNING", 2, start_time=str(ms(1)))
+    seen = polled_jobs(POLLED_JOB | {"metadata": None})
+    assert built(documents=[seen]).row("jobs")["metadata"] is None
+    assert built(documents=[exported, seen]).row("jobs")["metadata"] is None
+    assert built(documents=[exported]).row("jobs")["metadata"] == {}
+    exported["body"]["event_data"]["metadata"] = {"team": "a"}
+    assert built(documents=[exported, seen]).row("jobs")["metadata"] == {"team": "a"}
 
 
 def test_an_invalid_runtime_environment_affects_no_other_field(built: Built) -> None:

@@ -29,6 +29,7 @@ from tests.history.rebuilt import (
     lifecycle,
     ms,
     ns,
+    polled_jobs,
     profile,
     rebuild,
     span,
@@ -173,6 +174,16 @@ def test_the_end_of_a_job_fails_its_unfinished_tasks(built: Built) -> None:
     ).row("tasks")
     assert (row["state"], row["error_type"], row["end_time_ms"]) == ("FAILED", "WORKER_DIED", ms(8))
     assert row["error_message"] == f"Job finishes ({JOB}) as driver exits. Marking all non-terminal tasks as failed."
+
+
+def test_the_polled_end_of_a_job_fails_its_unfinished_tasks(built: Built) -> None:
+    seen = polled_jobs({"job_id": JOB, "type": "SUBMISSION", "status": "STOPPED", "end_time": ms(7)})
+    events = [task(ONE), lifecycle(ONE, ("PENDING_NODE_ASSIGNMENT", 2)), job()]
+    row = built(*events, documents=[seen]).row("tasks")
+    assert (row["state"], row["error_type"], row["end_time_ms"]) == ("FAILED", "WORKER_DIED", ms(7))
+    assert row["error_message"] == f"Job finishes ({JOB}) as driver exits. Marking all non-terminal tasks as failed."
+    row = built(*events, job_life("FINISHED", 8), documents=[seen]).row("tasks")
+    assert row["end_time_ms"] == ms(8)
 
 
 def test_the_end_of_an_earlier_driver_fails_its_unfinished_tasks(built: Built) -> None:

@@ -183,12 +183,9 @@ class Builder:
             from workers
             where end_time_ms > 0 and (worker_type <> 'DRIVER' or exit_type is not null);  -- other drivers: ended_job
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
-            create temp table ended_job as  -- of all drivers: a submission may have started several
-            select hex_id(body->>'jobId', 4) as job_id, min(to_ns(step->>'timestamp')) as end_ns
-            from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
-            where step->>'state' = 'FINISHED'
-            group by all;
             """
+            # Of all drivers: a submission may have started several.
+            f"create temp table ended_job as from ended_jobs({_END_OF_TIME})"
         )
 
     def _create_run_view(self) -> None:

@@ -1,6 +1,7 @@
 -- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. Submissions come from
 -- SUBMISSION_JOB events (of a later Ray), the file EXPORT_SUBMISSION_JOB or polling. The row has the most advanced
--- status of all sources, and each field from the best source that has it, in that order.
+-- status of all sources, and each field from the best source that has it, in that order. Drivers come from DRIVER_JOB
+-- events, or from polling where these are missing.
 with definition as (
     select
         hex_id(body->>'jobId', 4) as job_id,
@@ -12,7 +13,7 @@ with definition as (
         -- Ray's own drivers: most versions send nothing about them. The dashboard's are recognized by their entrypoint.
         coalesce(bool_or(
             starts_with(coalesce(body->>'$.config.rayNamespace', body->>'rayNamespace'), '_ray_internal')
-            or regexp_matches(body->>'entrypoint', '/ray/(dashboard|_private|autoscaler)/')
+            or is_internal_entrypoint(body->>'entrypoint')
         ), false) as is_internal
     from rare_event
     where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and happened_by(event_ns, moment)
@@ -27,13 +28,46 @@ life as (
     where to_ns(step->>'timestamp') <= moment
     group by all
 ),
+polled_driver as (
+    select
+        non_empty(row->>'job_id') as job_id,
+        row->>'submission_id' as submission_id,
+        row->>'entrypoint' as entrypoint,
+        row->>'$.driver_info.node_ip_address' as ip,
+        row->>'$.driver_info.pid' as pid,
+        (row->'metadata')::varchar as metadata,
+        (row->'runtime_env')::varchar as runtime_env,
+        to_millis(row->>'start_time') as start_ms,
+        to_millis(row->>'end_time') as end_ms
+    from polled_jobs()
+    where non_empty(row->>'job_id') is not null
+),
+-- A job with a definition is known from its start; the polled start of a submission is earlier.
+polled_alone as (
+    select * from polled_driver
+    where happened_by(start_ms * 1000000, moment) and job_id not in (
+        select hex_id(body->>'jobId', 4) from rare_event
+        where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and hex_id(body->>'jobId', 4) is not null
+    )
+),
 driver as (
     select
-        * exclude (metadata),
-        metadata->>'job_submission_id' as submission_id,
-        json_merge_patch(coalesce(metadata, '{}')::json, '{"job_submission_id": null}') as metadata
+        job_id,
+        coalesce(definition.entrypoint, polled_alone.entrypoint) as entrypoint,
+        coalesce(definition.driver_pid, polled_alone.pid) as driver_pid,
+        driver_node_id,
+        coalesce(definition.runtime_env, polled_alone.runtime_env) as runtime_env,
+        coalesce(definition.is_internal, is_internal_entrypoint(polled_alone.entrypoint)) as is_internal,
+        life.start_ns,
+        coalesce(life.end_ns, ended.end_ns) as end_ns,
+        coalesce(definition.metadata->>'job_submission_id', polled_alone.submission_id) as submission_id,
+        json_merge_patch(
+            coalesce(definition.metadata, non_empty_json(polled_alone.metadata), '{}')::json, '{"job_submission_id": null}'
+        ) as metadata
     from definition
     full join life using (job_id)
+    full join polled_alone using (job_id)
+    left join ended_jobs(moment) as ended using (job_id)
 ),
 -- Each observation of a submission: its source, its status at that time, its fields.
 observation as (
@@ -128,7 +162,10 @@ submission as (
         latest(entrypoint, rank) as entrypoint,
         min(start_ms) as start_ms,
         latest(end_ms, rank) as end_ms,
-        latest(metadata, rank) as metadata,
+        -- The export file has {} for none, the dashboard null.
+        coalesce(
+            latest(non_empty_json(metadata), rank), max(metadata) filter (source = 3), latest(metadata, rank)
+        ) as metadata,
         latest(runtime_env, rank) as runtime_env,
         latest(driver_agent_http_address, rank) as driver_agent_http_address,
         latest(driver_node_id, rank) as driver_node_id,
@@ -140,15 +177,6 @@ submission as (
 last_driver as (
     select * from driver
     qualify submission_id is null or job_id = max(job_id) over (partition by submission_id)
-),
-polled_driver as (
-    select
-        row->>'job_id' as job_id,
-        row->>'$.driver_info.node_ip_address' as ip,
-        to_millis(row->>'start_time') as start_ms,
-        to_millis(row->>'end_time') as end_ms
-    from polled_jobs()
-    where row->>'job_id' is not null
 )
 select
     last_driver.job_id,

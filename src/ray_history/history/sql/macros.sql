@@ -70,6 +70,28 @@ create or replace macro polled_jobs() as table
     from document
     where source = 'endpoint' and name in ('restful__api__jobs', 'restful__api__jobs__');
 
+-- When jobs ended, by a moment: from events, or from polling for jobs whose end no event reported. A submission ends
+-- right after its driver.
+create or replace macro ended_jobs(moment) as table
+    select * from (
+        select job_id, coalesce(min(end_ns) filter (is_event), min(end_ns)) as end_ns
+        from (
+            select hex_id(body->>'jobId', 4) as job_id, to_ns(step->>'timestamp') as end_ns, true as is_event
+            from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
+            where step->>'state' = 'FINISHED'
+            union all
+            select non_empty(row->>'job_id'), to_millis(row->>'end_time') * 1000000, false
+            from polled_jobs()
+        )
+        where job_id is not null
+        group by job_id
+    )
+    where end_ns <= moment;
+
+-- Whether a driver is one of Ray's own.
+create or replace macro is_internal_entrypoint(entrypoint) as
+    coalesce(regexp_matches(entrypoint, '/ray/(dashboard|_private|autoscaler)/'), false);
+
 -- A fallback strategy with the names of the state API.
 create or replace macro ray_fallback(strategy) as
     replace(replace(replace(replace(strategy,

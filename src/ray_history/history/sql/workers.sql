@@ -49,10 +49,7 @@ driver as (
 ),
 -- A job finishes when its driver is gone, whether it exited or was killed.
 gone_driver as (
-    select rpad(hex_id(body->>'jobId', 4), 56, 'f') as worker_id, min(to_ns(step->>'timestamp')) // 1000000 as end_ms
-    from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
-    where step->>'state' = 'FINISHED' and to_ns(step->>'timestamp') <= moment
-    group by all
+    select rpad(job_id, 56, 'f') as worker_id, end_ns // 1000000 as end_ms from ended_jobs(moment)
 ),
 polled as (
     select
