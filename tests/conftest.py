@@ -28,6 +28,7 @@ if os.environ.get("CI") == "true":
     settings.load_profile("ci")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "real_ray" in item.fixturenames:

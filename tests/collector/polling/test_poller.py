@@ -24,6 +24,7 @@ from ray_history.collector.polling.agent_metrics import scrape
 from ray_history.collector.polling.dashboard_client import Dashboard
 from tests.support.captured import captured
 from tests.support.ray_cluster import RayCluster
+from tests.support.ray_versions import needs_ray
 
 from .dashboard_stand_in import (
     JOBS,
@@ -710,6 +711,7 @@ def test_the_answers_of_a_real_ray_are_stored_unchanged(cluster: RayCluster, ray
 
 
 @pytest.mark.xdist_group("ray")
+@needs_ray("2.54", "metrics_export_port_*, the file with the port of the agent")
 def test_the_agent_of_a_real_ray_counts_received_and_unsent_events(cluster: RayCluster) -> None:
     (file,) = cluster.session.glob("metrics_export_port_*")
     found = scrape(int(file.read_text()), timeout=5)
