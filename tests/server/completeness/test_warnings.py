@@ -17,8 +17,11 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.registry import TABLES
-from ray_history.server.completeness.sources import NEEDS
+from ray_history.ray_variables import EVENT_TYPES
+from ray_history.server.completeness.sources import EXPECTED, NEEDS
+from tests.history.rebuilt import actor_task, actor_task_id, job, job_life, node, node_life, task, task_id
 from tests.server.serving import Served, served
+from tests.server.ui.markup import parsed
 from tests.server.ui.written_sessions import SESSION, ran, write_session
 from tests.support.captured import captured, write_archive
 
@@ -49,11 +52,11 @@ def unpolled(archive: Path) -> None:
 
 def with_loss(archive: Path) -> None:
     store = open_store(DirectorySettings(archive))
-    for number, node in enumerate(captured().events):
-        account: dict[str, Any] = {"node": node, "ended": "graceful"}
+    for number, node_id in enumerate(captured().events):
+        account: dict[str, Any] = {"node": node_id, "ended": "graceful"}
         account["events"] = {"received": 1000, "stored": 995, "quarantined": 2, "duplicated": 3}
         account["events"]["dropped_by_ray"] = 1500 * number
-        store.put(layout.ledger_key("", CLUSTER, captured().session, node), str(account).replace("'", '"').encode())
+        store.put(layout.ledger_key("", CLUSTER, captured().session, node_id), str(account).replace("'", '"').encode())
 
 
 @pytest.fixture(scope="module")
@@ -174,5 +177,34 @@ def test_unknown_event_types_are_counted_separately(tmp_path: Path) -> None:
         assert "QUANTUM_EVENT" in page
 
 
+def test_event_types_that_ray_did_not_export_are_named(tmp_path: Path) -> None:
+    actor_call = actor_task(actor_task_id(7), 0, 1)
+    endpoints = {layout.endpoint_name("/api/v0/nodes?detail=1&limit=10000"): {"result": True, "data": {}}}
+    store = write_session(tmp_path, [*ran(1, "f", 1, 2), actor_call], endpoints=endpoints)
+    with served(store, tmp_path / "cache") as server:
+        address = f"/s/default/written/{SESSION}"
+        unknown = server.get(f"{address}/_completeness").json["unknown"]
+        assert unknown["actors"].startswith("Actors: not exported by Ray. ")
+        assert "ACTOR_DEFINITION_EVENT" in unknown["actors"]
+        assert "EXPOSABLE_EVENT_TYPES" in unknown["actors"]
+        assert unknown["nodes"].startswith("Nodes: not exported by Ray; shown from the dashboard's last answer.")
+        assert unknown["jobs"].startswith("Jobs: not exported by Ray.")
+        assert unknown["timeline"].startswith("Timeline: profile events were not exported by Ray")
+        assert "tasks" not in unknown
+        answer = server.get(f"{address}/api/v0/tasks/timeline")
+        assert answer.headers["x-ray-history-note"] == unknown["timeline"]
+        listed = server.get(f"{address}/api/v0/actors").json["data"]["result"]
+        assert unknown["actors"] in listed["partial_failure_warning"]
+        assert unknown["timeline"] in parsed(server.get(f"{address}/_session").body).text
+
+
+def test_events_that_had_no_occasion_are_not_missing(tmp_path: Path) -> None:
+    events = [node(), node_life("ALIVE", 0), job(), job_life("CREATED", 0), task(task_id(1), 0, 1)]
+    with served(write_session(tmp_path, events), tmp_path / "cache") as server:
+        unknown = server.get(f"/s/default/written/{SESSION}/_completeness").json["unknown"]
+        assert not unknown.keys() & {"tasks", "actors", "nodes", "timeline"}
+
+
 def test_every_listing_declares_its_sources() -> None:
     assert set(NEEDS) == {*TABLES, "serve"}
+    assert {kind for each in EXPECTED.values() for kind in each.types} <= {*EVENT_TYPES}

@@ -18,8 +18,9 @@ from starlette.responses import Response
 from ray_history.history.registry import TABLES
 from ray_history.history.secrets import may_contain_secret
 from ray_history.server.api.filters import EXCLUDE_INTERNAL, conditions, without_internal
+from ray_history.server.completeness.sources import unknown
 from ray_history.server.http.query_params import Filter, boolean
-from ray_history.server.http.responses import JSON, streamed_json
+from ray_history.server.http.responses import JSON, note_value, streamed_json
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import FLAG, JOB_ID, OBJECT, VIEW, Parameter, SessionRoute, array_of, json_of
@@ -104,6 +105,8 @@ def timeline(request: SessionRequest) -> Response:
     job_id = request.query.get("job_id", "")
     download = boolean(request.query, "download", default=False)
     response = Response(media_type=JSON) if request.http.method == "HEAD" else streamed_json(trace(request, job_id))
+    if note := unknown(request).get("timeline"):
+        response.headers["X-Ray-History-Note"] = note_value(note)
     if download:
         now = datetime.now(UTC).strftime("%Y-%m-%d_%H-%M-%S")
         name = "-".join(filter(None, ("timeline", re.sub(r"[^\w.-]", "_", job_id, flags=re.ASCII), now)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray_history.archive.layout import endpoint_name
 from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, TABLES
+from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 
@@ -28,17 +29,59 @@ NEEDS = {table.name: Need(table.sources, table.without_sources) for table in TAB
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Event types of which Ray sends some if there was anything to report."""
+
+    types: tuple[str, ...]
+    because: str
+    """SQL: finds rows if there was something to report."""
+
+
+_TASK_TYPES = ("TASK_DEFINITION_EVENT", "ACTOR_TASK_DEFINITION_EVENT", "TASK_LIFECYCLE_EVENT", "TASK_EXECUTION_EVENT")
+EXPECTED = {
+    "tasks": Expected(_TASK_TYPES, "select 1 from rare_event where event_type like 'DRIVER_JOB_%' limit 1"),
+    "actors": Expected(
+        ("ACTOR_DEFINITION_EVENT", "ACTOR_LIFECYCLE_EVENT"),
+        "select 1 from observed_tasks where type in ('ACTOR_CREATION_TASK', 'ACTOR_TASK') limit 1",
+    ),
+    "jobs": Expected(
+        ("DRIVER_JOB_DEFINITION_EVENT", "DRIVER_JOB_LIFECYCLE_EVENT"), "select 1 from observed_tasks limit 1"
+    ),
+    "nodes": Expected(("NODE_DEFINITION_EVENT", "NODE_LIFECYCLE_EVENT"), "select 1"),
+    "timeline": Expected(("TASK_PROFILE_EVENT",), "select 1 from observed_tasks where running_ns is not null limit 1"),
+}
+
+
 @cached_per_session
 def unknown(request: SessionRequest) -> dict[str, str]:
-    """The warning for each listing whose sources are missing."""
+    """The warning for each listing whose sources are missing, or were stored in part."""
     stored = _stored(request)
-    return {listing: need.unknown for listing, need in NEEDS.items() if stored.isdisjoint(need.any_of)}
+    missing = {listing: need.unknown for listing, need in NEEDS.items() if stored.isdisjoint(need.any_of)}
+    for listing, expected in EXPECTED.items():
+        if not any(request.open.opened.manifest.events.values()) or not stored.isdisjoint(expected.types):
+            continue
+        if request.tables.rows(expected.because):
+            missing[listing] = _not_exported(listing, expected.types, stored, missing.get(listing, ""))
+    return missing
+
+
+def _not_exported(listing: str, types: tuple[str, ...], stored: set[str], without_sources: str) -> str:
+    """Ray sent events, but none of these types."""
+    set_them = f"{EXPOSABLE_EVENT_TYPES} has to name {' and '.join(types)}."
+    if listing == "timeline":
+        return f"Timeline: profile events were not exported by Ray; {set_them}"
+    polled = any(source.startswith("/") and source in stored for source in TABLES[listing].sources)
+    instead = "; shown from the dashboard's last answer" if polled else ""
+    return " ".join(
+        filter(None, (f"{listing.capitalize()}: not exported by Ray{instead}. {set_them}", without_sources))
+    )
 
 
 def _stored(request: SessionRequest) -> set[str]:
     """The sources of `NEEDS` that are stored."""
     files, manifest = request.open.files, request.open.opened.manifest
-    stored = {*manifest.events}
+    stored = {kind for kind, number in manifest.events.items() if number}
     polled = {name.partition("?")[0].removesuffix("__") for name in files.endpoints}
     wanted = {source for need in NEEDS.values() for source in need.any_of if source.startswith("/")}
     stored |= {url for url in wanted if endpoint_name(url).removesuffix("__") in polled}
