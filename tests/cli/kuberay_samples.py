@@ -56,12 +56,18 @@ _NODE = {
     "FQ_RAY_IP": "demo-head-svc.default.svc.cluster.local",
     "RAY_TMP_ROOT": "/tmp/ray",
 }
-_ON_THE_HEAD = {"FQ_RAY_IP": "localhost"}
+_HEAD_ONLY = {"FQ_RAY_IP": "localhost"}
+_DASHBOARD = {"RAY_DASHBOARD_ADDRESS": "http://localhost:8265"}
 
 
-def _collectors(manifest: str, *parts: Mapping[str, str], roles: tuple[str, ...] = ("Head", "Worker")) -> list[Sample]:
+def _collectors(manifest: str, *parts: Mapping[str, str], head: Mapping[str, str] | None = None) -> list[Sample]:
+    """A collector in the pods of the head, and one in those of the workers; `head` are variables of the first only."""
     variables = {name: value for part in (_NODE, *parts) for name, value in part.items()}
-    return [Sample(manifest, "collector", (), (), {**variables, "RAY_ROLE": role}) for role in roles]
+    of_head = {**variables, **(head or {}), "RAY_ROLE": "Head"}
+    return [
+        Sample(manifest, "collector", (), (), of_head),
+        Sample(manifest, "collector", (), (), {**variables, "RAY_ROLE": "Worker"}),
+    ]
 
 
 def _job(name: str, kind: str = "rayjob") -> Mapping[str, str]:
@@ -87,18 +93,18 @@ COLLECTORS = [
     *_collectors("raycluster-gcs.yaml", _GCS, {"EVENTS_PORT": "8084"}),
     *_collectors("raycluster-azureblob.yaml", _AZURE, {"STORAGE_BACKEND": "azureblob"}),
     *_collectors("raycluster-aliyunoss.yaml", _OSS),
-    *_collectors("raycluster-kubernetes-auth.yaml", _MINIO, _TOKEN, {"RAY_DASHBOARD_ADDRESS": "http://localhost:8265"}),
+    *_collectors("raycluster-kubernetes-auth.yaml", _MINIO, _TOKEN, head=_DASHBOARD),
     *_collectors("rayjob.yaml", _MINIO, _job("rayjob-historyserver")),
     *_collectors("rayjob-gcs.yaml", _GCS, _job("rayjob-historyserver-gcs"), {"EVENTS_PORT": "8084"}),
     *_collectors(
         "rayjob-azureblob.yaml", _AZURE, _job("rayjob-historyserver-azureblob"), {"STORAGE_BACKEND": "azureblob"}
     ),
     *_collectors("rayjob-aliyunoss.yaml", _OSS, _job("rayjob-historyserver-aliyunoss")),
-    *_collectors("rayjob-kubernetes-auth.yaml", _MINIO, _TOKEN, _job("rayjob-historyserver-kubernetes-auth")),
     *_collectors(
-        "rayservice.yaml", _MINIO, _job("rayservice-historyserver", "RayService"), _ON_THE_HEAD, roles=("Head",)
+        "rayjob-kubernetes-auth.yaml", _MINIO, _TOKEN, _job("rayjob-historyserver-kubernetes-auth"), head=_DASHBOARD
     ),
-    *_collectors("ray-data.yaml", _MINIO, _job("rayjob-ray-data", "RayJob"), _ON_THE_HEAD, roles=("Head",)),
+    _collectors("rayservice.yaml", _MINIO, _job("rayservice-historyserver", "RayService"), _HEAD_ONLY)[0],
+    _collectors("ray-data.yaml", _MINIO, _job("rayjob-ray-data", "RayJob"), _HEAD_ONLY)[0],
 ]
 
 INJECTED = [
