@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tests.history.rebuilt import (
     document,
     event,
     exported_submission,
+    function,
     job,
     job_life,
     lifecycle,
@@ -203,6 +205,149 @@ def test_actors_with_only_a_definition_or_only_a_lifecycle_are_listed(built: Bui
 def test_a_closed_view_adds_no_cause_to_a_death_without_one(built: Built) -> None:
     tables = built(actor(), actor_life(ALIVE, actor_step("DEAD", 5)))
     assert tables.row("actors", View(closed_at=ns(9))) == tables.row("actors")
+
+
+# Actors without events ------------------------------------------------------------------------------------------------
+
+LISTED = {
+    "actor_id": ACTOR,
+    "class_name": "Counter",
+    "state": "DEAD",
+    "job_id": JOB,
+    "name": "named",
+    "node_id": NODE,
+    "pid": 17,
+    "ray_namespace": "ns",
+    "serialized_runtime_env": '{"pip": ["x"]}',
+    "required_resources": {"CPU_group_1": 0.5},
+    "death_cause": {"actor_died_error_context": {"error_message": "gone", "pid": 17}},
+    "is_detached": True,
+    "placement_group_id": "ab" * 18,
+    "repr_name": "Counter(1)",
+    "num_restarts": "2",
+    "num_restarts_due_to_lineage_reconstruction": "1",
+    "num_restarts_due_to_node_preemption": "0",
+    "call_site": "here",
+    "label_selector": {"zone": "a"},
+    "fallback_strategy": None,
+}
+"""A row of Ray's `/api/v0/actors?detail=1`."""
+
+PAGE = {
+    "actorId": ACTOR,
+    "jobId": JOB,
+    "address": {"nodeId": NODE, "ipAddress": "192.0.2.2", "port": 20055, "workerId": WORKER},
+    "name": "named",
+    "className": "Counter",
+    "state": "DEAD",
+    "numRestarts": "2",
+    "timestamp": float(ms(7)),
+    "pid": 17,
+    "startTime": ms(2),
+    "endTime": ms(7),
+    "reprName": "Counter(1)",
+    "labelSelector": {"zone": "a"},
+    "exitDetail": "gone",
+    "requiredResources": {"CPUGroup1": 0.5},
+    "gpus": [],
+}
+"""An actor of Ray's `/logical/actors` and `/nodes/{id}`."""
+
+
+def actors_page(*actors: Row) -> Event:
+    return document(
+        "endpoint", "restful__logical__actors", {"data": {"actors": {row["actorId"]: row for row in actors}}}
+    )
+
+
+def node_page(*actors: Row, node: str = NODE) -> Event:
+    detail = {"now": ms(8) / 1000, "actors": {row["actorId"]: row for row in actors}}
+    return document("endpoint", f"restful__nodes__{node}", {"data": {"detail": detail}})
+
+
+CREATION = "ff" * 8 + ACTOR
+CREATED: list[Event] = [
+    task(
+        CREATION,
+        taskType="ACTOR_CREATION_TASK",
+        taskName="named:Counter.__init__",
+        taskFunc=function("__init__", "Counter"),
+    ),
+    lifecycle(CREATION, ("PENDING_ARGS_AVAIL", 1), ("RUNNING", 1.5), ("FINISHED", 2), worker=WORKER, workerPid=17),
+]
+
+
+def test_an_actor_without_events_is_as_it_was_listed(built: Built) -> None:
+    tables = built(documents=[polled("actors", LISTED)])
+    assert tables.row("actors") == LISTED
+    (error,) = tables.columns("actors", "exit_detail, start_ns")
+    assert error == ("gone", None)
+
+
+def test_an_actor_without_events_is_known_from_the_page_of_its_node(built: Built) -> None:
+    tables = built(node(), documents=[node_page(PAGE)])
+    row = tables.row("actors")
+    known = "actor_id class_name state job_id name node_id pid placement_group_id repr_name num_restarts"
+    expected = LISTED | {"placement_group_id": None}
+    assert some(row, known) == some(expected, known)
+    unknown = "ray_namespace serialized_runtime_env required_resources death_cause is_detached call_site label_selector"
+    assert some(row, unknown) == (None,) * 7
+    assert tables.columns("actors", "worker_id, port, ip_address, start_ns, end_ns, exit_detail") == [
+        (WORKER, 20055, "192.0.2.2", ns(2), ns(7), "gone")
+    ]
+    assert some(tables.row("actors", View(at=ns(5))), "state death_cause") == ("ALIVE", None)
+    assert tables.rows("actors", View(at=ns(1))) == []
+
+
+def test_the_last_page_of_an_actor_counts(built: Built) -> None:
+    address = PAGE["address"] | {"nodeId": OTHER_NODE}
+    earlier = PAGE | {"state": "ALIVE", "timestamp": float(ms(2)), "endTime": 0, "address": address}
+    row = built(documents=[node_page(PAGE), node_page(earlier, node=OTHER_NODE)]).row("actors")
+    assert some(row, "state node_id") == ("DEAD", NODE)
+
+
+def test_an_actor_without_events_is_known_from_the_task_that_created_it(built: Built) -> None:
+    tables = built(*CREATED)
+    row = tables.row("actors")
+    assert some(row, "actor_id class_name name job_id state pid required_resources") == (
+        ACTOR,
+        "Counter",
+        "named",
+        JOB,
+        "ALIVE",
+        17,
+        {"CPU": 1.0},
+    )
+    assert some(row, "node_id ray_namespace is_detached death_cause repr_name") == (None,) * 5
+    assert tables.columns("actors", "worker_id, start_ns, end_ns") == [(WORKER, ns(2), None)]
+    assert tables.row("actors", View(at=ns(1.7)))["state"] == "PENDING_CREATION"
+    assert tables.rows("actors", View(at=ns(0.5))) == []
+    assert tables.row("actors", View(closed_at=ns(9)))["state"] == "DEAD"
+
+
+def test_an_actor_whose_constructor_failed_is_dead(built: Built) -> None:
+    failed = lifecycle(CREATION, ("PENDING_ARGS_AVAIL", 1), ("FAILED", 3), error=("TASK_EXECUTION_EXCEPTION", "no"))
+    tables = built(CREATED[0], failed)
+    assert tables.columns("actors", "state, end_ns, exit_detail") == [("DEAD", ns(3), "no")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_source_of_an_actor_fills_what_better_ones_lack(built: Built, seed: int) -> None:
+    shuffled = random.Random(seed)
+    exported = [actor(name="exported"), actor_life(ALIVE)]
+    documents = [polled("actors", LISTED), actors_page(PAGE | {"reprName": "page"}), node_page(PAGE)]
+    shuffled.shuffle(documents)
+    events = [*CREATED, *exported]
+    shuffled.shuffle(events)
+    row = built(*events, documents=documents).row("actors")
+    assert row == built(*exported).row("actors")
+    without = [one for one in events if one not in exported]
+    assert built(*without, documents=documents).row("actors") == LISTED
+    pages = [one for one in documents if "v0__actors" not in one["name"]]
+    row = built(*without, documents=pages).row("actors")
+    assert some(row, "state repr_name required_resources pid") == ("DEAD", "page", {"CPUGroup1": 0.5}, 17)
+    row = built(*without, documents=[node_page(PAGE)]).row("actors")
+    assert some(row, "state repr_name required_resources pid") == ("DEAD", "Counter(1)", {"CPU": 1.0}, 17)
 
 
 # Nodes ---------------------------------------------------------------------------------------------------------------

@@ -278,11 +278,11 @@ _ACTORS = Table(
             'ray_namespace', ray_namespace,
             'class_name', class_name,
             'actor_id', actor_id,
-            'never_started', start_ns is null
+            'never_started', start_ns is null and coalesce(pid, 0) = 0
         )) end as death_cause
     )""",
-    sources=(EVENT_FILES,),
-    without_sources="Tasks and actors are unknown: no event files were stored.",
+    sources=(EVENT_FILES, "/api/v0/actors", "/logical/actors", "/nodes/{}"),
+    without_sources="Actors are unknown: no event files were stored, and no pages with actors were polled.",
 )
 
 _ENDED_JOB = "status in ('SUCCEEDED', 'FAILED', 'STOPPED')"

@@ -30,6 +30,9 @@ from .runs import Counts, Runs
 _LOOKED_UP = ("nodes", "workers")
 """Tables that others look up: the small tables their nodes, tasks their workers. They are made first."""
 
+_MADE_FROM_TASKS = ("actors",)
+"""Tables that are made after tasks, which have rows that no other source has."""
+
 _END_OF_TIME = 2**63 - 1
 """A moment after all events."""
 
@@ -122,6 +125,8 @@ class Builder:
         small_tables.result()
         places = self._engine.submit(self._make_task_places)
         self._execute(f"create view observed_tasks as {observed_tasks(self._directory)}")
+        for name in _MADE_FROM_TASKS:
+            self._make_small_table(name)
         self._make_task_counts()
         self._execute(f"create temp table facts as {query('facts')}")
         self._execute(f"copy facts to {text(self._directory / 'facts.parquet')} {self._parquet}")
@@ -159,7 +164,7 @@ class Builder:
     def _make_small_tables(self) -> None:
         with self._engine.database.cursor() as cursor:
             for name in SMALL_TABLES:
-                if name not in _LOOKED_UP:
+                if name not in (*_LOOKED_UP, *_MADE_FROM_TASKS):
                     self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:

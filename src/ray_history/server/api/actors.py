@@ -47,7 +47,7 @@ class ActorRow(NamedTuple):
     repr_name: str | None
     call_site: str | None
     placement_group_id: str | None
-    label_selector: str
+    label_selector: str | None
     fallback_strategy: str | None
     required_resources: str
     exit_detail: str | None
@@ -121,7 +121,7 @@ def _actor(row: ActorRow) -> dict[str, Any]:
         "startTime": row.start_ms,
         "endTime": row.end_ms,
         "reprName": row.repr_name,
-        "labelSelector": msgspec.json.decode(row.label_selector),
+        "labelSelector": msgspec.json.decode(row.label_selector or "{}"),
         "exitDetail": row.exit_detail or "-",
         "requiredResources": requested_resources(row.required_resources),
     }

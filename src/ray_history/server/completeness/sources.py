@@ -84,7 +84,7 @@ def _stored(request: SessionRequest) -> set[str]:
     stored = {kind for kind, number in manifest.events.items() if number}
     polled = {name.partition("?")[0].removesuffix("__") for name in files.endpoints}
     wanted = {source for need in NEEDS.values() for source in need.any_of if source.startswith("/")}
-    stored |= {url for url in wanted if endpoint_name(url).removesuffix("__") in polled}
+    stored |= {url for url in wanted if _is_polled(url, polled)}
     if manifest.sources:
         stored.add(EVENT_FILES)
     if files.whole_logs or files.tail_bundles:
@@ -92,6 +92,13 @@ def _stored(request: SessionRequest) -> set[str]:
     if request.tables.rows("select 1 from document where source = 'export_event' limit 1"):
         stored.add(EXPORT_FILES)
     return stored
+
+
+def _is_polled(url: str, names: set[str]) -> bool:
+    before, one_of_many, _ = url.partition("{}")
+    if one_of_many:
+        return any(name.startswith(endpoint_name(before)) for name in names)
+    return endpoint_name(url).removesuffix("__") in names
 
 
 def sources(request: SessionRequest) -> dict[str, Any]:
