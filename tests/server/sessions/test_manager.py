@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ray_history.archive import layout
-from ray_history.archive.catalog import read_catalog
+from ray_history.archive.catalog import Session, read_catalog
+from ray_history.archive.errors import Unreachable
 from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api import listing, timeline
 from ray_history.server.completeness import status as about
+from ray_history.server.sessions import manager
 from ray_history.server.sessions.endpoint import SessionRequest
-from tests.server.serving import served
+from ray_history.server.sessions.manager import Sessions
+from tests.server.serving import Answer, Served, served
 from tests.support.captured import captured, write_archive
 from tests.support.waiting import until
 
@@ -72,19 +77,124 @@ def test_evicted_sessions_are_reopened_on_request(store: Store, tmp_path: Path) 
 def test_additions_to_a_live_session_appear_soon(store: Store, tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         assert server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 2
-        (session,) = read_catalog(store).sessions
-        prefix = layout.session_prefix(session.root, session.cluster, session.name)
-        node = "11" * 28
-        event = {
-            "eventId": "bmV3",
-            "eventType": "NODE_DEFINITION_EVENT",
-            "timestamp": "2026-11-15T20:58:00Z",
-            "sessionName": SESSION,
-            "nodeDefinitionEvent": {"nodeId": node, "nodeIpAddress": "192.0.2.9"},
-        }
-        key = layout.event_file_key(prefix, node, None, 1794776280 * 10**9)
-        store.put(key, encode_events([msgspec.json.encode(event)]))
+        store_another_node(store)
         until(lambda: server.get(f"{S}/api/v0/nodes").json["data"]["result"]["total"] == 3)
+
+
+def store_another_node(store: Store) -> None:
+    (session,) = read_catalog(store).sessions
+    prefix = layout.session_prefix(session.root, session.cluster, session.name)
+    node = "11" * 28
+    event = {
+        "eventId": "bmV3",
+        "eventType": "NODE_DEFINITION_EVENT",
+        "timestamp": "2026-11-15T20:58:00Z",
+        "sessionName": SESSION,
+        "nodeDefinitionEvent": {"nodeId": node, "nodeIpAddress": "192.0.2.9"},
+    }
+    key = layout.event_file_key(prefix, node, None, 1794776280 * 10**9)
+    store.put(key, encode_events([msgspec.json.encode(event)]))
+
+
+def pause(server: Served, seconds: float) -> None:
+    """Make the open session look as if nobody had sent a request for that long."""
+    (opened,) = server.sessions._open.values()
+    opened.checked -= seconds
+    opened.compared -= seconds
+
+
+def node_count(answer: Answer) -> int:
+    return len(answer.json["data"]["result"]["result"])
+
+
+AGE, NOTE = "x-ray-history-age", "x-ray-history-note"
+
+
+def test_the_first_answer_after_a_pause_is_current(store: Store, tmp_path: Path) -> None:
+    with served(store, tmp_path / "cache", recheck=3600) as server, ThreadPoolExecutor(8) as threads:
+        assert node_count(server.get(f"{S}/api/v0/nodes")) == 2
+        store_another_node(store)
+        pause(server, 8 * 3600)
+        answers = list(threads.map(lambda _: server.get(f"{S}/api/v0/nodes"), range(8)))
+        assert {node_count(answer) for answer in answers} == {3}
+        assert not any(AGE in answer.headers or NOTE in answer.headers for answer in answers)
+        assert server.sessions.opened_total == 2
+
+
+def test_new_logs_are_in_the_first_listing_after_a_pause(store: Store, tmp_path: Path) -> None:
+    (session,) = read_catalog(store).sessions
+    prefix = layout.session_prefix(session.root, session.cluster, session.name)
+    node = min(captured().events)
+    listing = f"{S}/api/v0/logs?node_id={node}&glob=late*"
+    with served(store, tmp_path / "cache", recheck=3600) as server:
+        assert server.get(listing).json["data"]["result"] == {}
+        store.put(layout.log_key(prefix, node, "late.log"), b"one\n")
+        pause(server, 8 * 3600)
+        assert server.get(listing).json["data"]["result"] == {"internal": ["late.log"]}
+        assert server.sessions.opened_total == 1
+
+
+def test_an_ended_session_is_not_compared_after_a_pause(store: Store, tmp_path: Path) -> None:
+    (session,) = read_catalog(store).sessions
+    for node in captured().events:
+        ledger = {"node": node, "ended": "graceful", "events": {}}
+        store.put(layout.ledger_key(session.root, session.cluster, session.name, node), msgspec.json.encode(ledger))
+    with served(store, tmp_path / "cache", recheck=3600) as server:
+        server.get(f"{S}/api/v0/nodes")
+        (opened,) = server.sessions._open.values()
+        pause(server, 8 * 3600)
+        before = opened.checked
+        assert AGE not in server.get(f"{S}/api/v0/nodes").headers
+        assert opened.checked == before
+
+
+def test_an_answer_that_cannot_be_compared_in_time_says_how_old_it_is(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "_WAIT_MAX", 0.1)
+    proceed, comparisons, compare = threading.Event(), [], manager.Sessions._is_unchanged
+
+    def slow(self: Sessions, session: Session, *others: Any) -> bool:
+        if session in self._open:
+            comparisons.append(session)
+            assert proceed.wait(60)
+        return compare(self, session, *others)
+
+    monkeypatch.setattr(manager.Sessions, "_is_unchanged", slow)
+    with served(store, tmp_path / "cache", recheck=3600) as server, ThreadPoolExecutor(4) as threads:
+        server.get(f"{S}/api/v0/nodes")
+        store_another_node(store)
+        pause(server, 1.5 * 3600)
+        assert AGE not in server.get(f"{S}/api/v0/nodes").headers, "the comparison in the background is not late yet"
+        pause(server, 3600)
+        for answer in threads.map(lambda _: server.get(f"{S}/api/v0/nodes"), range(4)):
+            assert node_count(answer) == 2
+            assert int(answer.headers[AGE]) >= 2.5 * 3600
+            assert f"{answer.headers[AGE]} s old" in answer.headers[NOTE]
+        assert "s old: comparing with the archive" in server.get(f"{S}/").body.decode()
+        assert len(comparisons) == 1
+        proceed.set()
+        until(lambda: AGE not in server.get(f"{S}/api/v0/nodes").headers)
+        assert node_count(server.get(f"{S}/api/v0/nodes")) == 3
+
+
+def test_a_failed_comparison_is_not_repeated_by_every_request(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(store, tmp_path / "cache", recheck=3600) as server:
+        server.get(f"{S}/api/v0/nodes")
+        comparisons = []
+
+        def failing(*_: Any) -> bool:
+            comparisons.append(1)
+            raise Unreachable("no connection")
+
+        monkeypatch.setattr(manager.Sessions, "_is_unchanged", failing)
+        pause(server, 8 * 3600)
+        for _ in range(3):
+            answer = server.get(f"{S}/api/v0/nodes")
+            assert (answer.status, node_count(answer), AGE in answer.headers) == (200, 2, True)
+        assert len(comparisons) == 1
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["running", "over"])

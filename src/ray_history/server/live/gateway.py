@@ -203,7 +203,10 @@ class _WatchedSend:
 def _with_note(send: Send, note: str) -> Send:
     async def out(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
-            message["headers"] = [*message.get("headers", []), (NOTE, note_value(note).encode())]
+            headers = message.get("headers", [])
+            notes = [*(value for name, value in headers if name == NOTE), note_value(note).encode()]
+            others = [header for header in headers if header[0] != NOTE]
+            message["headers"] = [*others, (NOTE, b"; ".join(notes))]
         await send(message)
 
     return out

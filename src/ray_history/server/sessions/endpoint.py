@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
+from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ray_history import __version__
 from ray_history.archive.catalog import Session
@@ -23,11 +23,12 @@ from ray_history.history.read.views import View
 from ray_history.server.http.query_params import boolean, moment
 from ray_history.server.http.ray_proxy import PATIENCE, is_through_ray
 from ray_history.server.http.response_cache import ResponseCache
-from ray_history.server.http.responses import ApiError, ArchiveFailure
+from ray_history.server.http.responses import ApiError, ArchiveFailure, note_value
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.manager import OpenSession, Sessions
 
 T = TypeVar("T")
+_NOTE = "X-Ray-History-Note"
 _TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
@@ -97,6 +98,9 @@ class SessionEndpoint:
             await response(request.scope, request.receive, send)
             return True
         try:
+            age = self.sessions.age(opened)
+            if age is not None:
+                send = _noting_age(request.scope, send, age)
             try:
                 response = await self._response(request, opened)
             except READING_FAILED:
@@ -142,6 +146,21 @@ class SessionEndpoint:
             if request.method == "GET":
                 self.cache.store(tag, response)
         return response
+
+
+def _noting_age(scope: Scope, send: Send, age: int) -> Send:
+    """Adds the age to the headers of the answer, and to the notes that pages show."""
+    note = f"{age} s old: comparing with the archive failed or is not finished"
+    scope["ray_history.note"] = "; ".join(filter(None, (scope.get("ray_history.note"), note)))
+
+    async def out(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["X-Ray-History-Age"] = str(age)
+            headers[_NOTE] = note_value("; ".join(filter(None, (headers.get(_NOTE), note))))
+        await send(message)
+
+    return out
 
 
 def _opaque(tag: str) -> str:

@@ -5,6 +5,8 @@ Invariants:
 * a session in use stays open; beyond `most_open` the least recently used is closed as soon as it is unused;
 * an open session is compared with the archive at intervals, in the background. Requests are answered from the current
   tables until newer ones are ready. New log files alone need no new tables: the files are listed again;
+* after a pause without requests a session that may have grown is compared before it is used. All requests wait for the
+  same comparison, at most `_WAIT_MAX` seconds after it began, so a slow archive delays only the first of them;
 * a session whose tables cannot be read is doubtful: before the next request gets it, its index is verified, and rebuilt
   if damaged. An index from the cache is also verified once after it was opened, because damage may go unnoticed;
 * `heavy` limits how many large answers are computed at once, over all sessions. Answers of unlimited size are computed
@@ -47,6 +49,8 @@ DETAIL_STREAM_BYTES = 96 << 20
 """Memory reserved for a streamed answer with details."""
 STREAM_BYTES = 24 << 20
 """Memory reserved for a streamed answer without details."""
+_WAIT_MAX = 3.0
+"""Seconds after the start of a comparison with the archive in which requests wait for it."""
 TRUSTED_FOR = 60.0
 """Seconds after a verification in which a session is not verified again."""
 
@@ -83,6 +87,9 @@ class OpenSession:
     ledgers: dict[str, Ledger]
     """By node, as they went into the index."""
     checked: float
+    """When the last comparison with the archive was started, successful or not."""
+    compared: float
+    """When the last successful comparison with the archive was started."""
     budget: MemoryBudget
     """Memory for streamed answers."""
     users: int = 0
@@ -95,6 +102,8 @@ class OpenSession:
     state: State = "unknown"
     ended_ns: int | None = None
     """The end in nanoseconds; None while it is live."""
+    may_grow: bool = True
+    """Whether uploads could continue at the last comparison. Collectors of workers may upload after the head ended."""
     counts: dict[object, tuple[int, int]] = field(default_factory=dict)
     """Row counts by query: in a large session counting costs as much as reading the rows."""
 
@@ -115,11 +124,7 @@ class OpenSession:
         self.signs = LifeSigns.from_archive(self.ledgers.values(), self.files, is_running=is_running)
         self.state = self.signs.state(now)
         self.ended_ns = self.signs.end_ns(now, started=self.session.started, last_event_ns=self.facts.get("last_ns"))
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether uploads may continue. Collectors of workers may upload for a while after the head ended."""
-        return self.state == "live" or time.time() <= self.signs.alive_until + OVERDUE_AFTER
+        self.may_grow = self.state == "live" or now <= self.signs.alive_until + OVERDUE_AFTER
 
     def view(self, at: int | None = None, *, raw: bool = False) -> View:
         return View(at, None if raw else self.ended_ns)
@@ -163,6 +168,7 @@ class _Opening:
     future: Future[None]
     cancel: CancelToken
     progress: Progress = field(default_factory=Progress)
+    started: float = field(default_factory=time.monotonic)
 
 
 class Sessions:
@@ -186,14 +192,21 @@ class Sessions:
 
     async def acquire(self, session: Session) -> OpenSession:
         """The open session; the caller must `release` it."""
+        comparison = self._comparison_to_await(session)
+        if comparison is not None:
+            wait = comparison.started + _WAIT_MAX - time.monotonic()
+            await asyncio.wait([_awaitable(comparison)], timeout=max(wait, 0.0))
         while True:
             found = self._use(session)
             if found is not None:
                 return found
-            opening = asyncio.wrap_future(self._start(session).future)
-            opening.add_done_callback(_retrieve_exception)
+            opening = _awaitable(self._start(session))
             await asyncio.wait([opening])  # a disconnecting client must not cancel the open for other waiters
             opening.result()
+
+    def age(self, opened: OpenSession) -> int | None:
+        """Seconds since the last comparison if that is too long ago for an answer without a note, else None."""
+        return round(time.monotonic() - opened.compared) if self._is_outdated(opened) else None
 
     def release(self, opened: OpenSession) -> None:
         with self._lock:
@@ -241,13 +254,31 @@ class Sessions:
                 return None
             found.users += 1
             self._open.move_to_end(session)
-            interval = self._recheck if found.may_grow else self._recheck * 20
-            due = time.monotonic() - found.checked > interval and session not in self._openings
-            if due:
-                found.checked = time.monotonic()
+            due = self._takes_turn(found)
         if due:
             self._start(session)
         return found
+
+    def _comparison_to_await(self, session: Session) -> _Opening | None:
+        """The comparison with the archive that a request should wait for; it is started if none runs."""
+        with self._lock:
+            found, running = self._open.get(session), self._openings.get(session)
+            if found is None or not self._is_outdated(found):
+                return None
+            due = self._takes_turn(found)
+        return self._start(session) if due else running
+
+    def _is_outdated(self, opened: OpenSession) -> bool:
+        # Twice the interval: while requests keep coming, comparisons in the background are never that late.
+        return opened.may_grow and time.monotonic() - opened.compared > self._recheck * 2
+
+    def _takes_turn(self, opened: OpenSession) -> bool:
+        """Whether the caller, who holds the lock, has to start the next comparison."""
+        now, interval = time.monotonic(), self._recheck if opened.may_grow else self._recheck * 20
+        due = now - opened.checked > interval and opened.session not in self._openings
+        if due:
+            opened.checked = now
+        return due
 
     def _start(self, session: Session) -> _Opening:
         with self._lock:
@@ -303,6 +334,7 @@ class Sessions:
             current = self._open.get(session)
         if current is None:
             return False
+        began = time.monotonic()
         with self.indexer.open(session, report, cancel, publish_later=True) as newest:
             if newest.manifest != current.opened.manifest:
                 return False
@@ -312,6 +344,7 @@ class Sessions:
             current.logs_digest = _logs_digest(files)
         current.files = files
         current.update_state(time.time(), is_running=self._is_running(session))
+        current.compared = began
         return True
 
     def _is_running(self, session: Session) -> bool:
@@ -324,6 +357,7 @@ class Sessions:
     def _opened(
         self, session: Session, report: Callable[[Progress], None], cancel: CancelToken, doubtful: OpenSession | None
     ) -> OpenSession:
+        began = time.monotonic()
         opened, tables, ledgers = self._tables(session, report, cancel, verify=doubtful is not None)
         try:
             files = list_session(self.indexer.store, session)
@@ -333,7 +367,8 @@ class Sessions:
             raise
         logs = files.logs(self.indexer.store)
         budget, digest = MemoryBudget(self._query_memory), _logs_digest(files)
-        fresh = OpenSession(session, opened, files, tables, logs, digest, ledgers, time.monotonic(), budget)
+        checked = time.monotonic()
+        fresh = OpenSession(session, opened, files, tables, logs, digest, ledgers, checked, began, budget)
         fresh.update_state(time.time(), is_running=self._is_running(session))
         if doubtful is not None:
             fresh.doubts, fresh.trusted_until = doubtful.doubts + 1, time.monotonic() + TRUSTED_FOR
@@ -385,6 +420,12 @@ def _ledgers(tables: Tables) -> dict[str, Ledger]:
 def _logs_digest(files: SessionFiles) -> str:
     lines = sorted(f"{info.key}\0{info.size}\0{info.etag}\n" for _, _, info in files.whole_logs)
     return hashlib.blake2b("".join(lines).encode(), digest_size=16).hexdigest()
+
+
+def _awaitable(opening: _Opening) -> asyncio.Future[None]:
+    awaitable = asyncio.wrap_future(opening.future)
+    awaitable.add_done_callback(_retrieve_exception)
+    return awaitable
 
 
 def _retrieve_exception(opening: asyncio.Future[None]) -> None:
