@@ -26,6 +26,8 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
+# With a token, Ray 2.60 enables authentication by default.
+TOKEN = "of-this-test"
 JOB = """
 import ray, sys, time
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -71,7 +73,7 @@ print("the end")
 
 @pytest.fixture
 def cluster(real_ray: str) -> Iterator[RayCluster]:
-    cluster = RayCluster()
+    cluster = RayCluster(TOKEN)
     yield cluster
     cluster.remove()
 
@@ -88,6 +90,7 @@ def collector(tmp_path: Path, cluster: RayCluster, store: Store, *flags: str) ->
         f"--ray-tmp-root={cluster.root}",
         f"--ray-dashboard-address={cluster.dashboard}",
         *flags,
+        env=cluster.authentication,
     )
 
 
@@ -149,7 +152,7 @@ def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster,
         tasks, actors, nodes = cluster.list("tasks"), cluster.list("actors"), cluster.list("nodes")
         (head_row,) = [row for row in nodes if row["is_head_node"]]
         asked = {"FQ_RAY_IP": cluster.dashboard, "POD_IP": head_row["node_ip"]}
-        assert NodeLookup(asked, lambda: None)() in {row["node_id"] for row in nodes}
+        assert NodeLookup(asked, lambda: TOKEN)() in {row["node_id"] for row in nodes}
         until(lambda: any("jobs" in key for key in opened(archive, session.name).endpoints))
         time.sleep(3)  # Ray's workers report every second
         cluster.end()

@@ -56,6 +56,17 @@ def test_the_variables_of_a_user_do_not_steer_ray(monkeypatch: pytest.MonkeyPatc
     assert environment["PATH"] == os.environ["PATH"]
 
 
+def test_a_token_enables_rays_own_authentication(cluster: RayCluster) -> None:
+    guarded = RayCluster("secret")
+    try:
+        environment = guarded.environment(8084)
+        assert Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text() == "secret"
+        assert "RAY_AUTH_MODE" not in environment
+        assert cluster.environment(8084)["RAY_AUTH_MODE"] == "disabled"
+    finally:
+        guarded.remove()
+
+
 def test_every_process_exports_its_events_to_the_collector(cluster: RayCluster) -> None:
     environment = cluster.environment(8084)
     assert environment["RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR"] == "http://127.0.0.1:8084/v1/events"

@@ -33,7 +33,7 @@ QUIET_RAY = {
 
 
 def plain_environment() -> dict[str, str]:
-    """The environment without Ray's variables; a token file in the home directory does not enable authentication."""
+    """The environment without Ray's variables, and without authentication, also if the home directory has a token."""
     return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
         "RAY_AUTH_MODE": "disabled"
     }
@@ -49,12 +49,18 @@ def ray_binary() -> str:
 class RayCluster:
     """One cluster. `start_head` begins a session and can be called again after the session has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str = "") -> None:
+        """A cluster that requires this token; without one, authentication is disabled."""
         # Ray creates sockets below it, whose paths are limited to 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))
         self._mark = f"RAY_HISTORY_DEMO={self.root}\0".encode()
         self.gcs_port, self.dashboard_port = free_ports(2)
         self.dashboard = f"http://127.0.0.1:{self.dashboard_port}"
+        self._token = token
+        self._token_file = self.root / "auth_token"
+        if token:
+            self._token_file.write_text(token)
+            self._token_file.chmod(0o600)
 
     @property
     def address(self) -> str:
@@ -64,10 +70,19 @@ class RayCluster:
     def session(self) -> Path:
         return (self.root / "session_latest").resolve(strict=True)
 
+    @property
+    def authentication(self) -> dict[str, str]:
+        """The variables with which Ray and its clients authenticate."""
+        # Ray enables authentication by itself where it finds a token, unless RAY_AUTH_MODE is set.
+        return {"RAY_AUTH_TOKEN_PATH": str(self._token_file)} if self._token else {"RAY_AUTH_MODE": "disabled"}
+
     def environment(self, events_port: int) -> dict[str, str]:
         """The variables with which Ray processes, drivers included, export their events to this port."""
+        plain = plain_environment()
+        del plain["RAY_AUTH_MODE"]
         return {
-            **plain_environment(),
+            **plain,
+            **self.authentication,
             **QUIET_RAY,
             **export_variables(events_port),
             "RAY_HISTORY_DEMO": str(self.root),
@@ -116,14 +131,18 @@ class RayCluster:
 
     def get(self, path: str) -> Any:
         """GET from the live dashboard."""
-        with urllib.request.urlopen(self.dashboard + path, timeout=30) as answer:
-            return json.load(answer)
+        return self._send(urllib.request.Request(self.dashboard + path), timeout=30)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """POST to the live dashboard."""
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.dashboard + path, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        return self._send(request, timeout=60)
+
+    def _send(self, request: urllib.request.Request, timeout: float) -> Any:
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
 
     def list(self, resource: str) -> list[dict[str, Any]]:

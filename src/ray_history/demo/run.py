@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -161,14 +162,16 @@ def _archive(running: ExitStack, directory: Path, storage: str) -> Archive:
 
 
 def _record_cluster(steps: Steps, directory: Path, archive: Archive, jobs: tuple[Job, ...]) -> None:
-    cluster = RayCluster()
+    cluster = RayCluster(token=secrets.token_hex(32))
     with ExitStack() as running:
         running.callback(cluster.remove)
         ports = free_ports(2)
+        # An empty variable counts as unset: the token of another cluster must not be sent.
+        collected = Archive(archive.url, {**archive.variables, "RAY_AUTH_TOKEN": "", **cluster.authentication})
         polling = (f"--ray-dashboard-address={cluster.dashboard}", "--poll-interval=2s", "--role=Head")
         with steps.step("Starting a collector for the head"):
             collectors = [
-                running.enter_context(_collector(directory, archive, cluster.root, "head", ports[0], polling))
+                running.enter_context(_collector(directory, collected, cluster.root, "head", ports[0], polling))
             ]
         with steps.step("Starting a real Ray cluster of two nodes, the second with its collector") as step:
             step.update("head")
@@ -178,7 +181,7 @@ def _record_cluster(steps: Steps, directory: Path, archive: Archive, jobs: tuple
             # Both nodes share one directory, in which the second collector cannot tell its own node.
             (node,) = [row["node_id"] for row in cluster.list("nodes") if not row["is_head_node"]]
             of_node = (f"--node-id={node}", "--role=Worker")
-            worker = _collector(directory, archive, cluster.root, "worker", ports[1], of_node)
+            worker = _collector(directory, collected, cluster.root, "worker", ports[1], of_node)
             collectors.append(running.enter_context(worker))
             step.update(f"dashboard was at {cluster.dashboard}")
         with steps.step("Running jobs") as step:

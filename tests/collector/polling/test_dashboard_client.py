@@ -184,12 +184,37 @@ def test_the_token_is_looked_up_for_every_request(ray: DashboardStandIn, tmp_pat
         ({"RAY_AUTH_TOKEN": "t", "RAY_ENABLE_K8S_TOKEN_AUTH": "True"}, "from-file"),
         ({"RAY_AUTH_TOKEN": "t", "RAY_ENABLE_K8S_TOKEN_AUTH": "false"}, "t"),
         ({"RAY_AUTH_TOKEN": "t", "RAY_ENABLE_K8S_TOKEN_AUTH": "yes"}, "t"),
+        ({"RAY_AUTH_TOKEN_PATH": "path"}, "from-path"),
+        ({"RAY_AUTH_TOKEN_PATH": "path", "HOME": "home"}, "from-path"),
+        ({"RAY_AUTH_TOKEN_PATH": "", "HOME": "home"}, "from-home"),
+        ({"RAY_AUTH_TOKEN_PATH": "path", "RAY_AUTH_TOKEN": "t"}, "t"),
+        ({"RAY_AUTH_TOKEN_PATH": "path", "RAY_AUTH_TOKEN": ""}, "from-path"),
+        ({"RAY_AUTH_TOKEN_PATH": "path", "RAY_AUTH_TOKEN": " "}, None),
+        ({"HOME": "home"}, "from-home"),
+        ({"HOME": "home", "RAY_AUTH_MODE": "token"}, "from-home"),
+        ({"HOME": "."}, None),
+        ({"RAY_AUTH_TOKEN_PATH": "path", "RAY_ENABLE_K8S_TOKEN_AUTH": "1"}, "from-file"),
     ],
 )
-def test_the_token_is_chosen_in_kuberays_order(environ: dict[str, str], expected: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("from-file\n")
-    assert ray_token(environ, file) == expected
+def test_the_token_is_chosen_in_rays_order(
+    environ: dict[str, str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("file", "path", "home/.ray/auth_token"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f" from-{name.partition('/')[0]}\n")
+    assert ray_token(environ, tmp_path / "file") == expected
+
+
+def test_a_token_that_ray_writes_later_ends_the_refusals(ray: DashboardStandIn, tmp_path: Path) -> None:
+    ray.token = "created by ray.init".replace(" ", "-")
+    dashboard = Dashboard(ray.url, lambda: ray_token({"HOME": str(tmp_path)}))
+    with pytest.raises(Refused, match="RAY_AUTH_TOKEN_PATH"):
+        dashboard.get("/timezone", timeout=5)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(ray.token)
+    assert dashboard.get("/timezone", timeout=5).status == 200
 
 
 @pytest.mark.parametrize(
@@ -200,6 +225,8 @@ def test_the_token_is_chosen_in_kuberays_order(environ: dict[str, str], expected
         ({"RAY_AUTH_TOKEN": "t", "RAY_ENABLE_K8S_TOKEN_AUTH": "true"}, None),
         ({"RAY_AUTH_TOKEN": "t", "RAY_ENABLE_K8S_TOKEN_AUTH": "true"}, b" \n"),
         ({"RAY_ENABLE_K8S_TOKEN_AUTH": "true"}, b"\xff\xfe"),
+        ({"RAY_AUTH_TOKEN_PATH": "/nonexistent/token"}, None),
+        ({"RAY_AUTH_TOKEN_PATH": "~/.ray/auth_token"}, None),
         ({"RAY_AUTH_TOKEN": "se\r\ncret"}, None),
         ({"RAY_AUTH_TOKEN": "se cret"}, None),
     ],

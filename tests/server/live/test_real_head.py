@@ -53,13 +53,6 @@ print("the last line", flush=True)
 """
 
 
-class GuardedRay(RayCluster):
-    """A cluster that requires a token."""
-
-    def environment(self, events_port: int) -> dict[str, str]:
-        return {**super().environment(events_port), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-
-
 @dataclass
 class Scene:
     """The parts of a cluster on Kubernetes."""
@@ -78,7 +71,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("head")
-    ray = GuardedRay()
+    ray = RayCluster(TOKEN)
     store = open_store(resolve((folder / "archive").as_uri(), Upstream(), {}))
     flags = (f"--ray-tmp-root={ray.root}", f"--ray-dashboard-address={ray.dashboard}")
     try:

@@ -1,14 +1,16 @@
 """A client for the Ray Dashboard of this cluster, with its token and a time limit per request.
 
     DashboardError
-    ├── Unreachable     no complete answer in time: not started yet, gone, or cut off
+    ├── Unreachable     no complete answer: not started yet, gone, or cut off
+    │   └── TimedOut    not within the time limit: slow, or hanging
     ├── Refused         401 or 403: the token is missing, wrong or not allowed
     ├── BadStatus       an answer with a status other than 200
     ├── TooLarge        the body is larger than the limit; nothing of it was kept
     └── Misconfigured   the address or a token setting is invalid; nothing was sent
 
-The token is read for every request, because Kubernetes renews projected tokens. It never appears in a message. Answers
-are returned unchanged: Ray redacts the values of `env_vars` only for browsers, so a server has to redact them.
+The token is read for every request: Kubernetes renews projected tokens, the first `ray.init()` of a user creates the
+file in the home directory, and both must end a 401 without a restart. It never appears in a message. Answers are
+returned unchanged: Ray redacts the values of `env_vars` only for browsers, so a server has to redact them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,6 +36,7 @@ TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 (Ray accepts it besides `Auth
 _TRUE = {"1", "t", "T", "true", "TRUE", "True"}
 """The values that Go's strconv.ParseBool reads as true, as KubeRay's collector reads the same variable."""
 _READ_BYTES = 256 * 1024
+_WAYS = "set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as for Ray, or RAY_ENABLE_K8S_TOKEN_AUTH=true"
 
 
 class DashboardError(Exception):
@@ -40,6 +44,10 @@ class DashboardError(Exception):
 
 
 class Unreachable(DashboardError):
+    """No complete answer."""
+
+
+class TimedOut(Unreachable):
     """No complete answer in time."""
 
 
@@ -104,6 +112,8 @@ class Dashboard:
                 return Answer(response.status, self._read(response, socket.settimeout, deadline))
         except http.client.InvalidURL as error:
             raise Misconfigured(f"not a path of the dashboard: {url!r}") from error
+        except TimeoutError as error:
+            raise TimedOut(f"no answer from {self.base_url}: timed out") from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"no answer from {self.base_url}: {error or type(error).__name__}") from error
         finally:
@@ -126,19 +136,35 @@ class Dashboard:
 
 
 def ray_token(environ: Mapping[str, str], token_file: Path = TOKEN_FILE) -> str | None:
-    """The token for the dashboard, chosen as KubeRay's collector does; None if the cluster requires none."""
+    """The token for the dashboard; None if there is none.
+
+    RAY_ENABLE_K8S_TOKEN_AUTH comes first, as in KubeRay's collector. Then follows Ray's own order (2.60):
+    RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, `~/.ray/auth_token`. Ray strips white space, and does not
+    expand `~`.
+    """
     if environ.get("RAY_ENABLE_K8S_TOKEN_AUTH", "").strip() in _TRUE:
-        try:
-            token = token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured(f"RAY_ENABLE_K8S_TOKEN_AUTH is set, but {token_file} cannot be read: {error}") from None
-        return _usable(token, f"the token file {token_file}")
-    token = environ.get("RAY_AUTH_TOKEN", "").strip()
-    if token:
-        return _usable(token, "RAY_AUTH_TOKEN")
+        return _token_in(token_file, f"RAY_ENABLE_K8S_TOKEN_AUTH is set, but {token_file}")
+    token = environ.get("RAY_AUTH_TOKEN", "")
+    path, home = environ.get("RAY_AUTH_TOKEN_PATH", ""), environ.get("HOME", "")
+    if token.strip():
+        return _usable(token.strip(), "RAY_AUTH_TOKEN")
+    # For Ray, a variable of white space is set, and no file is read instead.
+    if path and not token:
+        return _token_in(Path(path), f"RAY_AUTH_TOKEN_PATH is set, but {path}")
+    if home and not token:
+        with suppress(OSError, UnicodeDecodeError):  # most users have no such file, and need none
+            if found := Path(home, ".ray", "auth_token").read_text().strip():
+                return _usable(found, "~/.ray/auth_token")
     if environ.get("RAY_AUTH_MODE", "").strip().lower() == "token":
-        raise Misconfigured("RAY_AUTH_MODE is token, but neither RAY_AUTH_TOKEN nor RAY_ENABLE_K8S_TOKEN_AUTH is set")
+        raise Misconfigured(f"RAY_AUTH_MODE is token, but there is no token: {_WAYS}")
     return None
+
+
+def _token_in(file: Path, source: str) -> str:
+    try:
+        return _usable(file.read_text().strip(), source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{source} cannot be read: {error}") from None
 
 
 def dashboard_url(address: str, port: int = DEFAULT_PORT) -> str:
@@ -162,9 +188,7 @@ def _usable(token: str, source: str) -> str:
 
 def _check_status(status: int) -> None:
     if status in (401, 403):
-        raise Refused(
-            f"the dashboard refused the request with {status}: set RAY_AUTH_TOKEN, or RAY_ENABLE_K8S_TOKEN_AUTH=true"
-        )
+        raise Refused(f"the dashboard refused the request with {status}: {_WAYS}")
     if status != 200:
         raise BadStatus(status)
 
