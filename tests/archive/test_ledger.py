@@ -3,15 +3,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ray_history.archive.ledger import EventCounts, Ledger, LogCounts, decode, encode
+from ray_history.archive.ledger import EventCounts, Ledger, LogCounts, PolledEndpoint, decode, encode
 
 WRITTEN = (
     b'{"node":"ab12","role":"head","hostname":"ray-head-0","started":1700000000.5,"written":1700000060.0,'
     b'"alive_until":1700000420.0,"ended":null,"collector":"0.9.0",'
     b'"events":{"received":12,"stored":10,"bytes_stored":2048,"duplicated":1,"quarantined":1,"refused_batches":3,'
-    b'"dropped_by_ray":null,"last_event":"2026-01-15T10:30:00Z"},'
+    b'"dropped_by_ray":null,"last_event":"2026-01-15T10:30:00Z","types":{"TASK_PROFILE_EVENT":12}},'
     b'"logs":{"files":4,"bytes_seen":100,"bytes_stored":90,"bytes_uploaded":50,"bytes_lost":0,"left":1,'
-    b'"problems":["raylet.out: permission denied"]}}'
+    b'"problems":["raylet.out: permission denied"]},'
+    b'"polled":{"/api/jobs/":{"newest":"refused","detail":"401","since":{"refused":1700000030.0}}},'
+    b'"silent":1700000060.0,"export_given_up":null}'
 )
 READ = Ledger(
     "ab12",
@@ -22,8 +24,10 @@ READ = Ledger(
     1700000420.0,
     None,
     "0.9.0",
-    EventCounts(12, 10, 2048, 1, 1, 3, None, "2026-01-15T10:30:00Z"),
+    EventCounts(12, 10, 2048, 1, 1, 3, None, "2026-01-15T10:30:00Z", {"TASK_PROFILE_EVENT": 12}),
     LogCounts(4, 100, 90, 50, 0, 1, ["raylet.out: permission denied"]),
+    {"/api/jobs/": PolledEndpoint("refused", "401", {"refused": 1700000030.0})},
+    1700000060.0,
 )
 
 
@@ -43,6 +47,8 @@ def test_a_ledger_is_encoded_as_released_collectors_encode_it() -> None:
         (b'{"node":"a","events":{"received":"many","stored":2}}', Ledger(node="a", events=EventCounts(stored=2))),
         (b'{"node":"a","events":null,"logs":[]}', Ledger(node="a")),
         (b'{"node":"a","logs":{"files":3,"problems":[1]}}', Ledger(node="a", logs=LogCounts(files=3))),
+        (b'{"node":"a","polled":{"/api/jobs/":7},"silent":"yes"}', Ledger(node="a")),
+        (b'{"polled":{"/x":{"newest":"timed out","more":1}}}', Ledger(polled={"/x": PolledEndpoint("timed out")})),
         (b"[]", None),
         (b"null", None),
         (b"", None),
@@ -60,6 +66,19 @@ def test_only_a_graceful_end_counts_as_one(ended: str | None, graceful: bool) ->
     assert Ledger(ended=ended).is_graceful is graceful
 
 
+def test_an_endpoint_that_answered_once_counts_as_answered() -> None:
+    endpoint = PolledEndpoint()
+    assert endpoint.outcome == "never asked"
+    endpoint.note("refused", "401", 1.0)
+    endpoint.note("timed out", "no answer", 2.0)
+    endpoint.note("refused", "401", 3.0)
+    assert endpoint == PolledEndpoint("refused", "401", {"refused": 1.0, "timed out": 2.0})
+    assert endpoint.outcome == "refused"
+    endpoint.note("answered", "", 4.0)
+    endpoint.note("unreachable", "gone", 5.0)
+    assert (endpoint.outcome, endpoint.newest) == ("answered", "unreachable")
+
+
 def test_all_fields_have_defaults() -> None:
-    for kind in (Ledger, EventCounts, LogCounts):
+    for kind in (Ledger, EventCounts, LogCounts, PolledEndpoint):
         assert all(not field.required for field in msgspec.structs.fields(kind))

@@ -34,6 +34,8 @@ class EventCounts(msgspec.Struct):
     """Dropped by Ray before they reached the collector, from Ray's own metrics; None if those cannot be read."""
     last_event: str = ""
     """Timestamp of the newest event."""
+    types: dict[str, int] = msgspec.field(default_factory=dict)
+    """Received events by type, so that a type that Ray did not export can be named; empty in older ledgers."""
 
 
 class LogCounts(msgspec.Struct):
@@ -47,6 +49,41 @@ class LogCounts(msgspec.Struct):
     left: int = 0
     """Files that were not yet stored as whole objects when the collector ended."""
     problems: list[str] = msgspec.field(default_factory=list)
+
+
+ANSWERED, REFUSED, TIMED_OUT, UNREACHABLE, FAILED, NEVER_ASKED = (
+    "answered",
+    "refused",
+    "timed out",
+    "unreachable",
+    "failed",
+    "never asked",
+)
+"""Outcomes of requests to the dashboard. Refused is 401 or 403; failed is every other answer without usable content."""
+
+
+class PolledEndpoint(msgspec.Struct):
+    """How the dashboard answered the requests for one endpoint."""
+
+    newest: str = NEVER_ASKED
+    """The outcome of the newest request."""
+    detail: str = ""
+    """The error of the newest request without usable answer."""
+    since: dict[str, float] = msgspec.field(default_factory=dict)
+    """By outcome: when it occurred first, Unix seconds."""
+
+    @property
+    def outcome(self) -> str:
+        """`answered` if there was an answer at any time, otherwise the newest outcome."""
+        # The last requests often find a dashboard that has ended already.
+        return ANSWERED if ANSWERED in self.since else self.newest
+
+    def note(self, outcome: str, detail: str, now: float) -> None:
+        """Add the outcome of a request."""
+        self.newest = outcome
+        self.since.setdefault(outcome, now)
+        if outcome != ANSWERED:
+            self.detail = detail
 
 
 class Ledger(msgspec.Struct):
@@ -67,6 +104,13 @@ class Ledger(msgspec.Struct):
     """The collector's version."""
     events: EventCounts = msgspec.field(default_factory=EventCounts)
     logs: LogCounts = msgspec.field(default_factory=LogCounts)
+    polled: dict[str, PolledEndpoint] = msgspec.field(default_factory=dict)
+    """By URL, with `{}` for the id of a job or node; empty if this collector does not poll, or is an older one."""
+    silent: float | None = None
+    """Head only: when Ray had run for a minute without sending any event, Unix seconds; None once an event arrived."""
+    export_given_up: float | None = None
+    """Head only: when the log of Ray's GCS was found to say that it exports no events, Unix seconds. Then events about
+    actors, nodes, jobs, workers and placement groups are missing, and those about tasks are not."""
 
     @property
     def is_graceful(self) -> bool:

@@ -18,11 +18,13 @@ import msgspec
 
 from ray_history import __version__
 from ray_history.archive.errors import ArchiveError
+from ray_history.archive.ledger import REFUSED
 from ray_history.archive.stores import Store
 
 from .destination import Destination
 from .ingest.http import GroupCommit, IngestApp
 from .ingest.shipper import EventShipper
+from .ingest.silence import SilenceWatch, variables
 from .ingest.spool import Spool
 from .ingest.status_pages import pages
 from .ledger import LedgerBook
@@ -74,6 +76,8 @@ class Collector:
         self._publisher = LedgerPublisher(
             self._destination, self.node, self._ledgers, self.ingest, role="head" if settings.head else "worker"
         )
+        self._events_url = f"http://127.0.0.1:{settings.port}/v1/events"
+        self._silence = SilenceWatch(self.node, self.ingest, self._ledgers, self._events_url)
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -172,6 +176,8 @@ class Collector:
     def _upload_events(self) -> None:
         backoff, due = 1.0, 0.0
         while not self._stop.wait(_TICK):
+            if self._settings.head and self._settings.events:
+                self._silence.check(time.monotonic())
             if time.monotonic() < due:
                 continue
             with self._logged("uploading events") as outcome:
@@ -209,6 +215,7 @@ class Collector:
             due = time.monotonic() + _FIRST_POLL_INTERVAL
             with self._logged("polling the dashboard"):
                 report = self._poller.poll(session, deadline=time.monotonic() + self._settings.poll_interval)
+                self._ledgers.note_polls(session, self._poller.urls, report.outcomes)
                 if report.stored or report.unchanged:
                     answered = answered or time.monotonic()
                     due += min(self._settings.poll_interval, (time.monotonic() - answered) / 4)
@@ -218,7 +225,8 @@ class Collector:
         if current is not None and self._settings.head and self._settings.logs:
             budget = min(8.0, self._settings.shutdown_grace / 3)
             with self._logged("the final poll of the dashboard"):
-                self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
+                report = self._poller.final_poll(current.name, deadline=min(deadline, time.monotonic() + budget))
+                self._ledgers.note_polls(current.name, self._poller.urls, report.outcomes)
 
     def _connect(self) -> None:
         if not self._ever_reached:
@@ -252,7 +260,9 @@ class Collector:
         current = self.node.current()
         with self._ledgers.lock:
             sessions = msgspec.to_builtins(self._ledgers.saved.sessions)
+            warnings = self._warnings(current.name) if current else []
         return {
+            "warnings": warnings,
             "version": __version__,
             "cluster": {"namespace": self._settings.cluster.namespace, "name": self._settings.cluster.name},
             "session": current.name if current else None,
@@ -278,6 +288,21 @@ class Collector:
             },
             "sessions": sessions,
         }
+
+    def _warnings(self, session: str) -> list[str]:
+        """What will be missing in the history of the session, although the collector works."""
+        ledger = self._ledgers.saved.sessions.get(session)
+        if ledger is None:
+            return []
+        found = []
+        if ledger.silent is not None:
+            found.append(f"Ray sends no events: {variables(self._events_url)}")
+        if ledger.export_given_up is not None:
+            found.append("Ray's GCS exports no events, because the head was slow to start: see its log gcs_server.out")
+        refused = [each for each in ledger.polled.values() if each.newest == REFUSED]
+        if refused:
+            found.append(refused[0].detail)
+        return found
 
 
 class _Outcome:

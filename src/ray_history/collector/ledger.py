@@ -13,12 +13,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from ray_history.archive.ledger import Ledger
+from ray_history.archive.ledger import Ledger, PolledEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,16 @@ class LedgerBook:
                 former[ledger.node] = self.saved.sessions.pop(session)
                 return self.node(session, node)
             return former[node]
+
+    def note_polls(self, session: str, urls: Iterable[str], outcomes: Mapping[str, Mapping[str, str]]) -> None:
+        """Add the outcomes of one cycle by endpoint, each with its error; endpoints without any were never asked."""
+        with self.lock:
+            polled = self.session(session).polled
+            for url in urls:
+                polled.setdefault(url, PolledEndpoint())
+            for url, found in outcomes.items():
+                for outcome, detail in found.items():
+                    polled[url].note(outcome, detail, time.time())
 
     def save(self) -> None:
         """Write the file; durable on return."""

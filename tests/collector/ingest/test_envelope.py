@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.collector.ingest.envelope import Place, Unreadable, place_of, split
+from ray_history.collector.ingest.envelope import Place, Unreadable, header_of, split
 from tests.support.captured import captured
 
 SESSION = "session_2026-11-15_20-00-55_739110_9771"
@@ -25,7 +25,7 @@ def event(**fields: object) -> bytes:
 def test_every_captured_event_is_filed_under_the_node_that_sent_it() -> None:
     capture = captured()
     for node, events in capture.events.items():
-        places = Counter(place_of(raw)[0] for raw in events)
+        places = Counter(header_of(raw).place for raw in events)
         assert {place.session for place in places} == {capture.session}
         assert {place.node for place in places} == {node}
         assert places.total() == len(events)
@@ -49,7 +49,7 @@ def test_every_captured_event_is_filed_under_the_node_that_sent_it() -> None:
     ],
 )
 def test_jobs_are_found_where_the_go_collector_finds_them(fields: dict[str, object], job: str | None) -> None:
-    assert place_of(event(**fields))[0] == Place(SESSION, NODE, job)
+    assert header_of(event(**fields)).place == Place(SESSION, NODE, job)
 
 
 def test_snake_case_is_read_too() -> None:
@@ -62,13 +62,13 @@ def test_snake_case_is_read_too() -> None:
             "task_definition_event": {"job_id": "AQAAAA=="},
         }
     ).encode()
-    assert place_of(raw) == (Place(SESSION, NODE, "01000000"), "t")
+    assert header_of(raw) == (Place(SESSION, NODE, "01000000"), "t", "TASK_DEFINITION_EVENT")
 
 
 def test_a_node_id_in_hex_or_missing_is_no_obstacle() -> None:
-    assert place_of(event(nodeId=NODE))[0].node == NODE
-    assert place_of(event(nodeId=""))[0].node == ""
-    assert place_of(event(nodeId="???"))[0].node == ""
+    assert header_of(event(nodeId=NODE)).place.node == NODE
+    assert header_of(event(nodeId="")).place.node == ""
+    assert header_of(event(nodeId="???")).place.node == ""
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_node_id_in_hex_or_missing_is_no_obstacle() -> None:
 )
 def test_an_event_without_session_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
-        place_of(raw)
+        header_of(raw)
 
 
 def test_a_batch_is_split_without_changing_a_byte() -> None:
@@ -106,7 +106,7 @@ def test_a_batch_that_is_not_an_array_is_unreadable(body: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_fail_otherwise(raw: bytes) -> None:
-    for read in (split, place_of):
+    for read in (split, header_of):
         try:
             read(raw)
         except Unreadable:

@@ -18,6 +18,7 @@ from ray_history.archive.session_files import events_of, list_session
 from ray_history.archive.stores.cloud import CloudStore
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
+from ray_history.collector.ingest import shipper
 from ray_history.collector.ingest.shipper import EventShipper
 from ray_history.collector.ingest.spool import Spool
 from ray_history.collector.ledger import LedgerBook
@@ -181,3 +182,15 @@ def test_sessions_in_one_batch_are_separated(desk: Desk) -> None:
     assert desk.ledgers.session(SESSION).events.stored == 1
     assert desk.ledgers.session(other).events.stored == 1
     assert {session for session, _ in desk.sessions.seen} == {SESSION, other}
+
+
+def test_events_are_counted_by_type_within_bounds(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipper, "MAX_TYPES", 2)
+
+    def body(*types: str) -> bytes:
+        return json.dumps([{**event(f"e{n}"), "eventType": each} for n, each in enumerate(types)]).encode()
+
+    desk.ship(body("A", "B", "A", "C"), body("A"))
+    desk.ship(body("B", "D" * 1000))
+    assert desk.ledgers.session(SESSION).events.types == {"A": 3, "B": 2}
+    assert desk.ledgers.session(SESSION).events.received == 7

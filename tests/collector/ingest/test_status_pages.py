@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ray_history.collector.ingest.status_pages import METRICS, pages
 
 STATUS: dict[str, Any] = {
+    "warnings": [],
     "intake": {"batches": 3, "bytes": 12345678, "duplicated": 0, "refused": {"full": 1, "busy": 0}},
     "spool": {"bytes": 20, "limit": 100, "full": False, "lag_seconds": 0.5},
     "store": {"ever_reached": True, "reached": True, "error": "", "failures": 0},
@@ -27,6 +28,13 @@ def test_it_is_not_ready_while_the_spool_is_full_or_the_store_was_never_reached(
     away = {**STATUS, "store": {**STATUS["store"], "ever_reached": False, "error": "no route"}}
     status, _, body = pages(lambda: away)["/readyz"]()
     assert (status, body) == (503, b"the store has not been reached yet: no route\n")
+
+
+def test_what_will_be_missing_is_reported_without_becoming_unready() -> None:
+    assert pages(lambda: STATUS)["/readyz"]()[::2] == (200, b"ready\n")
+    silent = {**STATUS, "warnings": ["Ray sends no events", "the dashboard refused"]}
+    answer = pages(lambda: silent)["/readyz"]()
+    assert answer[::2] == (200, b"ready\nwarning: Ray sends no events\nwarning: the dashboard refused\n")
 
 
 def test_metrics_are_prometheus_text() -> None:

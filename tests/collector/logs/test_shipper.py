@@ -18,7 +18,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores.interface import chunks_of
 from ray_history.collector.destination import Destination
 from ray_history.collector.logs import shipper as shipping
-from ray_history.collector.logs.shipper import LogShipper
+from ray_history.collector.logs.shipper import EXPORT_GIVEN_UP, LogShipper
 
 from .log_archive import CLUSTER, MIB, NODE, SESSION, Node, log_lines
 
@@ -64,6 +64,16 @@ def test_empty_files_are_listed_at_the_end_except_the_one_per_worker(node: Node)
     assert node.bundles() == []
     node.finish()
     assert node.objects() == {"raylet.err": b"", "events/event_RAYLET.log": b""}
+
+
+@pytest.mark.parametrize("name", ["gcs_server.out", "gcs_server.err", "raylet.out"])
+def test_a_gcs_that_gives_up_exporting_is_found_in_its_log(node: Node, name: str) -> None:
+    node.write(name, log_lines(1, 3000) + EXPORT_GIVEN_UP[:20])
+    node.interval()
+    assert not node.shipper.export_given_up
+    node.write(name, EXPORT_GIVEN_UP[20:] + b". Events and metrics will not be exported.\n")
+    node.interval()
+    assert node.shipper.export_given_up is name.startswith("gcs_server")
 
 
 def test_links_are_not_followed(node: Node, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector import polling
 from ray_history.collector.destination import Destination
+from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.polling import ENDPOINTS, Poller, PollReport, has_content, with_extras
 from ray_history.collector.polling.agent_metrics import scrape
 from ray_history.collector.polling.dashboard_client import Dashboard
@@ -131,6 +133,50 @@ def test_the_answer_of_an_extra_endpoint_is_stored_unchanged(ray: DashboardStand
     assert bench.poll().failed == 0
     assert bench.stored()["restful__metrics__text"] == b"# not JSON\n"
     assert "restful__nothing" not in bench.stored()
+
+
+# Outcomes ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_outcomes_of_requests_are_told_apart(bench: Bench) -> None:
+    bench.ray.answers["/timezone"] = 503, b"busy"
+    bench.ray.answers["/events"] = b"<html>"
+    bench.ray.answers[SERVE] = 501, b"not installed"
+    report = bench.poll()
+    outcomes = {url: list(found.items()) for url, found in report.outcomes.items()}
+    assert outcomes[JOBS] == outcomes[SERVE] == outcomes["/nodes/{}"] == [("answered", "")]
+    assert outcomes["/timezone"] == [("failed", "answered with status 503")]
+    assert outcomes["/events"] == [("failed", "not an answer of Ray")]
+    assert report.outcomes.keys() == set(bench.poller.urls)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_dashboard_that_refuses_says_so_at_each_endpoint(bench: Bench, status: int) -> None:
+    bench.ray.token, bench.ray.refuses_with = "secret", status
+    (outcome,) = bench.poll().outcomes[JOBS].items()
+    assert outcome[0] == "refused"
+    assert str(status) in outcome[1]
+
+
+def test_a_dashboard_that_hangs_and_one_that_is_away_differ(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.collector.polling.cycle.REQUEST_SECONDS", 0.3)
+    bench.ray.delays[JOBS] = 30
+    assert list(bench.poll().outcomes[JOBS]) == ["timed out"]
+    bench.poller = Poller(bench.destination, Dashboard("http://127.0.0.1:1", lambda: None))
+    assert list(bench.poll().outcomes[JOBS]) == ["unreachable"]
+
+
+def test_the_ledger_has_the_outcomes_and_what_was_never_asked(bench: Bench, tmp_path: Path) -> None:
+    book = LedgerBook(tmp_path / "ledger.json")
+    bench.ray.token = "secret"
+    book.note_polls(SESSION, bench.poller.urls, bench.poll().outcomes)
+    polled = book.session(SESSION).polled
+    assert polled[JOBS].outcome == "refused"
+    assert polled["/nodes/{}"].outcome == "never asked", "the nodes are not known"
+    bench.token = "secret"
+    book.note_polls(SESSION, bench.poller.urls, bench.poll().outcomes)
+    assert (polled[JOBS].outcome, list(polled[JOBS].since)) == ("answered", ["refused", "answered"])
+    assert polled.keys() == set(bench.poller.urls)
 
 
 # What is written -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -55,6 +55,14 @@ class Place:
     job: str | None
 
 
+class Header(NamedTuple):
+    """What is read of an event."""
+
+    place: Place
+    timestamp: str
+    type: str
+
+
 def split(body: bytes) -> list[bytes]:
     """The events of a batch as raw bytes, not decoded."""
     try:
@@ -63,8 +71,8 @@ def split(body: bytes) -> list[bytes]:
         raise Unreadable(f"not a JSON array: {error}") from error
 
 
-def place_of(event: bytes) -> tuple[Place, str]:
-    """The place of an event, and its timestamp."""
+def header_of(event: bytes) -> Header:
+    """The place, timestamp and type of an event."""
     try:
         envelope = _camel.decode(event)
         if not envelope.session_name:
@@ -75,7 +83,7 @@ def place_of(event: bytes) -> tuple[Place, str]:
         session = Component(envelope.session_name)
     except InvalidName as error:
         raise Unreadable(f"no session name: {error}") from error
-    return Place(session, _node(envelope.node_id), _job(envelope)), envelope.timestamp
+    return Header(Place(session, _node(envelope.node_id), _job(envelope)), envelope.timestamp, envelope.event_type)
 
 
 def _node(text: str) -> str:

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,10 +18,13 @@ from ray_history.archive.event_files import encode_events
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import UNKNOWN_SESSION, LedgerBook
 
-from .envelope import Place, Unreadable, place_of, split
+from .envelope import Place, Unreadable, header_of, split
 from .spool import Segment, Spool
 
 logger = logging.getLogger(__name__)
+
+MAX_TYPES = 64
+"""Event types that are counted; Ray 2.60 has 19."""
 
 
 class SessionObserver(Protocol):
@@ -43,6 +46,8 @@ class _SortedEvents:
 
     files: dict[Place, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     newest: dict[str, str] = field(default_factory=dict)
+    types: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By session: the number of events of each type."""
     quarantine: list[bytes] = field(default_factory=list)
 
 
@@ -108,13 +113,15 @@ class EventShipper:
                 continue
             for event in events:
                 try:
-                    place, timestamp = place_of(event)
+                    header = header_of(event)
                 except Unreadable:
                     found.quarantine.append(event)
                     continue
-                found.files[place].append(event)
-                if timestamp > found.newest.get(place.session, ""):
-                    found.newest[place.session] = timestamp
+                session = header.place.session
+                found.files[header.place].append(event)
+                found.types[session][header.type] += 1
+                if header.timestamp > found.newest.get(session, ""):
+                    found.newest[session] = header.timestamp
         return found
 
     def _count(self, segment: Segment, found: _SortedEvents, stored_bytes: dict[str, int]) -> None:
@@ -127,6 +134,10 @@ class EventShipper:
                 counts = self._ledgers.session(session).events
                 counts.bytes_stored += size
                 counts.last_event = max(counts.last_event, found.newest[session])
+                for event_type, number in found.types[session].items():
+                    # The types come from outside, and the ledger must stay small.
+                    if event_type in counts.types or (len(counts.types) < MAX_TYPES and len(event_type) < 100):
+                        counts.types[event_type] = counts.types.get(event_type, 0) + number
             if found.quarantine:
                 session_name = next((place.session for place in found.files), None) or self._sessions.current_session()
                 counts = self._ledgers.session(session_name or UNKNOWN_SESSION).events

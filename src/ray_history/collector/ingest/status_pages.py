@@ -80,7 +80,8 @@ def _ready(status: dict[str, Any]) -> tuple[int, bytes, bytes]:
         return 503, _TEXT, b"the spool is full\n"
     if not status["store"]["ever_reached"]:
         return 503, _TEXT, f"the store has not been reached yet: {status['store']['error']}\n".encode()
-    return 200, _TEXT, b"ready\n"
+    # Events and log lines are taken and kept: a pod that becomes unready would take its head out of service.
+    return 200, _TEXT, "".join(["ready\n", *(f"warning: {each}\n" for each in status["warnings"])]).encode()
 
 
 class _StatusCollector(Collector):

@@ -177,7 +177,15 @@ class SessionLogs:
 
     def _count(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
         with self._ledgers.lock:
-            logs, counted = self._ledgers.node(session, shipper.node).logs, shipper.counters
+            ledger = self._ledgers.node(session, shipper.node)
+            if shipper.export_given_up and ledger.export_given_up is None:
+                ledger.export_given_up = time.time()
+                logger.warning(
+                    "Ray's GCS gave up exporting events of %s, because the head was slow to start: events about "
+                    "actors, nodes, jobs and workers will be missing; only what is polled is recorded of them",
+                    session,
+                )
+            logs, counted = ledger.logs, shipper.counters
             logs.files = counted.files_seen
             logs.bytes_seen = counted.bytes_written
             logs.bytes_stored = counted.bytes_stored

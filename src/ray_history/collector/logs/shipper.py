@@ -29,6 +29,10 @@ OPEN_FILES = 64
 COUNT_BYTES = 4 * 1024 * 1024
 """Bytes read per scan to count lines: 2 ms."""
 
+EXPORT_GIVEN_UP = b"Failed to establish connection to the event+metrics exporter agent"
+"""Ray's GCS (2.52 to 2.60) writes this if the agent of the head did not start within 30 s. Then it exports no events,
+for as long as it runs."""
+
 FOREVER = float("inf")
 
 _LARGE = 8 * 1024 * 1024
@@ -76,6 +80,8 @@ class LogShipper:
         self._tracker = Tracker(logs, self._state, self._objects, self._descriptors, count_bytes, own_files)
         self._uploads = FullUploads(self._state, self._bundles, self._objects, self._descriptors, self._tracker)
         self._recovered = False
+        self.export_given_up = False
+        """Whether this process found `EXPORT_GIVEN_UP` in a log of the GCS."""
 
     @property
     def node(self) -> str:
@@ -250,6 +256,9 @@ class LogShipper:
                 stream.generation = self._bundles.next_generation()
                 file.streams.append(stream)
             self._bundles.add(file, stream, start, data, Fingerprint.of(descriptor, end, data))
+            if basename(file.name).startswith("gcs_server."):
+                before = read_at(descriptor, max(0, start - len(EXPORT_GIVEN_UP)), start)
+                self.export_given_up |= EXPORT_GIVEN_UP in before + data
             start = end
             if self._bundles.raw_size >= self._bundle_bytes:
                 self._bundles.put()

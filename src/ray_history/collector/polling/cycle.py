@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from ray_history.archive import ledger
 from ray_history.archive.errors import ArchiveError
 from ray_history.collector.destination import Destination
 
 from .answers import ROWS, JobRow, alive_nodes, has_content, is_partial, job_rows
-from .dashboard_client import BadStatus, Dashboard, DashboardError, Misconfigured, Refused, Unreachable
+from .dashboard_client import BadStatus, Dashboard, DashboardError, Misconfigured, Refused, TimedOut, Unreachable
 from .endpoints import (
     DATA_ACTOR,
     DATASETS,
@@ -64,6 +65,13 @@ class PollReport:
     bytes: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     """What failed (an endpoint, EVERYTHING, ARCHIVE or TIME) and why; without unreachable dashboards."""
+    outcomes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By URL of an endpoint, the outcomes of its requests in their order (see `archive.ledger`), and their errors."""
+
+    def note(self, endpoint: Endpoint, outcome: str, detail: str = "") -> None:
+        found = self.outcomes.setdefault(endpoint.url, {})
+        found.pop(outcome, None)
+        found[outcome] = detail[:200]
 
     def fail(self, what: str, why: object) -> None:
         self.failed += 1
@@ -163,9 +171,11 @@ class Cycle:
         settle = partial(self.session.settle, endpoint, subject)
         if isinstance(outcome, BadStatus) and outcome.status in endpoint.absent_statuses:
             self.report.empty += 1
+            self.report.note(endpoint, ledger.ANSWERED)
             return settle(Change.EMPTY)
         if not isinstance(outcome, bytes):
             self.report.fail(endpoint.url, outcome)
+            self.report.note(endpoint, _ledger_outcome(outcome), str(outcome))
             return settle(Change.FAILED)
         has_data = bool(outcome.strip()) if endpoint.any_body else has_content(outcome, endpoint.content)
         try:
@@ -177,7 +187,9 @@ class Cycle:
                 self._plan_nodes(alive_nodes(outcome))
         except msgspec.ValidationError:
             self.report.fail(endpoint.url, NOT_FROM_RAY)
+            self.report.note(endpoint, ledger.FAILED, NOT_FROM_RAY)
             return settle(Change.FAILED)
+        self.report.note(endpoint, ledger.ANSWERED)
         if has_data and self.final and endpoint.content == ROWS:
             has_data = not is_partial(outcome)  # some nodes are gone already
         return self._store_answer(endpoint, url, outcome, has_data, settle)
@@ -253,3 +265,14 @@ class Cycle:
         else:
             self.session.train_pending.clear()
             self.session.train.changed(self.session.number)
+
+
+def _ledger_outcome(error: object) -> str:
+    match error:
+        case Refused():
+            return ledger.REFUSED
+        case TimedOut():
+            return ledger.TIMED_OUT
+        case Unreachable():
+            return ledger.UNREACHABLE
+    return ledger.FAILED

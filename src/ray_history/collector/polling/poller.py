@@ -33,6 +33,11 @@ class Poller:
         self._stopped: Future[None] = Future()
         self._turn = threading.Lock()
 
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of all endpoints, with `{}` for the id of a job or node."""
+        return [endpoint.url for endpoint in self._endpoints]
+
     def poll(self, session: str, *, deadline: float) -> PollReport:
         """Run one cycle, until `deadline` (monotonic) at the latest."""
         return self._run(session, deadline, self._stopped, final=False)
