@@ -168,9 +168,11 @@ class RayCluster:
         file.write_text(script)
         command = [ray_binary(), "job", "submit", f"--address={self.dashboard}", f"--submission-id={submission_id}"]
         command += [] if wait else ["--no-wait"]
+        # `ray job` (2.60) sends a token only if the mode is set; `ray start` and `ray.init()` set it by themselves.
+        mode = {"RAY_AUTH_MODE": "token"} if self._token else {}
         done = subprocess.run(
             [*command, "--", sys.executable, str(file)],
-            env=self.environment(events_port),
+            env={**self.environment(events_port), **mode},
             capture_output=True,
             text=True,
             timeout=180,

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ray_history.archive.errors import ArchiveError
-from ray_history.collector.logs import bundles, full_uploads
+from ray_history.collector.logs import bundles, full_uploads, preservation
 
 from .log_archive import NODE, Node
 
@@ -77,6 +77,7 @@ class LogsOfANode(RuleBasedStateMachine):
         ticks = count(1_700_000_000)
         self.patch.setattr(time, "time_ns", lambda: next(ticks) * 1_000_000_000)
         self.patch.setattr(os, "fsync", lambda _descriptor: None)  # killing a process does not need it
+        self.patch.setattr(preservation, "KEPT_REWRITES", 10**6)  # the model has no exception
         self.patch.setattr(bundles.Bundles, "max_run", 3)
         self.patch.setattr(bundles.Bundles, "small", 600)
         self.patch.setattr(bundles.Bundles, "grace", 0.0)

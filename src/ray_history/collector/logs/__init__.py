@@ -2,7 +2,8 @@
 
 Every interval the bytes appended to any file are uploaded as one bundle of log tails. A rotated or moved file is stored
 as a whole object under its new name, all other files when the session ends; bundles are deleted once whole objects have
-their bytes. What happens on the disk never destroys anything in the archive.
+their bytes. What happens on the disk never destroys anything in the archive, with one exception: of a file that is
+rewritten in place again and again, a few former contents are kept.
 
 The modules, each importing only those before it:
 

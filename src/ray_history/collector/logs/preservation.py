@@ -2,6 +2,10 @@
 
 A deleted file is stored under its own name unless another file has it, else as `<name>.until-<time of its last write>`.
 Bytes in log tails are joined with its whole object, as a reader of the archive would do it.
+
+Some files are rewritten in place: Ray's raylet writes `debug_state.txt` anew every ten seconds, 8,640 contents of 18 KB
+a day. Of these, at most `KEPT_REWRITES` are kept per file, equally spaced: when there are more, every second one is
+deleted, and the next ones are twice as far apart. So few are ever uploaded.
 """
 
 from __future__ import annotations
@@ -17,7 +21,10 @@ from ray_history.archive.log_tails import Entry, Tail, stitch
 
 from .bundles import Bundles
 from .objects import Content, Objects, StoredObject
-from .state import DeletedFile, LogState, TrackedFile
+from .state import DeletedFile, LogState, Rewrites, TrackedFile
+
+KEPT_REWRITES = 8
+"""Former contents that are kept of a file that is rewritten in place."""
 
 
 class Preservation:
@@ -54,14 +61,18 @@ class Preservation:
             owner.whole = msgspec.structs.replace(owner.whole, name=target, etag=None)
 
     def preserve_deleted(self, deleted: DeletedFile) -> None:
-        """Store what is left of a deleted file as one object."""
+        """Store what is left of a deleted file as one object, unless that content is one of too many."""
         whole = deleted.whole
         extent = max((stream.extent for stream in deleted.streams), default=0)
-        if not (whole is not None and self._has_object(deleted) and whole.size >= extent):
+        is_kept = not deleted.rewritten or self._is_due(deleted)
+        if is_kept and not (whole is not None and self._has_object(deleted) and whole.size >= extent):
             self._join(deleted)
         existing = self._objects.by_name.get(whole.name) if whole else None
         if whole is not None and existing is not None and existing.owner is deleted:
-            self._objects.disown(whole.name, deleted.mtime_ns)
+            if is_kept:
+                self._objects.disown(whole.name, deleted.mtime_ns)
+            else:
+                self._objects.mark_stale(whole.name)
         self._state.deleted_files.remove(deleted)
         self._state.save_soon()
 
@@ -85,8 +96,27 @@ class Preservation:
         has_object = self._has_object(deleted)
         self._objects.record(target, StoredObject(size))
         self._objects.disown(target, deleted.mtime_ns)
+        if deleted.rewritten and target != deleted.name:
+            self._keep(deleted, target)
         if has_object and start is not None and start != target:
             self._objects.mark_stale(start)
+
+    def _is_due(self, deleted: DeletedFile) -> bool:
+        rewrites = self._state.rewrites.get(deleted.name)
+        return rewrites is None or deleted.mtime_ns - rewrites.kept[-1][0] >= rewrites.gap_ns
+
+    def _keep(self, deleted: DeletedFile, target: str) -> None:
+        """Note a former content of a rewritten file, and delete every second one if there are too many."""
+        rewrites = self._state.rewrites.setdefault(deleted.name, Rewrites())
+        rewrites.kept = sorted([*rewrites.kept, (deleted.mtime_ns, target)])
+        if len(rewrites.kept) <= KEPT_REWRITES:
+            return
+        superseded, rewrites.kept = rewrites.kept[1::2], rewrites.kept[::2]
+        rewrites.gap_ns = (rewrites.kept[-1][0] - rewrites.kept[0][0]) // (len(rewrites.kept) - 1)
+        for _, name in superseded:
+            existing = self._objects.by_name.get(name)
+            if existing is not None and existing.owner is None:
+                self._objects.mark_stale(name)
 
     def target(self, file: DeletedFile | TrackedFile, size: int, content: Content) -> tuple[str, bool]:
         """The name for a deleted file, and whether it is stored there already."""

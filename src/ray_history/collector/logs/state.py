@@ -140,6 +140,17 @@ class DeletedFile(msgspec.Struct, omit_defaults=True, eq=False):
     mtime_ns: int
     streams: list[Stream]
     whole: WholeObject | None = None
+    rewritten: bool = False
+    """The file still exists, with other content."""
+
+
+class Rewrites(msgspec.Struct, omit_defaults=True):
+    """The preserved former contents of a file that is rewritten in place."""
+
+    gap_ns: int = 0
+    """Time between two that are kept, doubled each time there are too many."""
+    kept: list[tuple[int, str]] = []
+    """The time of the last write of each, and the name of its object."""
 
 
 class Counters(msgspec.Struct):
@@ -170,6 +181,7 @@ class _StateFile(msgspec.Struct, omit_defaults=True):
     barriers: list[int] = []
     remains: dict[str, int] = {}
     leftovers: dict[str, str] = {}
+    rewrites: dict[str, Rewrites] = {}
     counters: Counters = msgspec.field(default_factory=Counters)
 
 
@@ -200,6 +212,8 @@ class LogState:
         """Objects of deleted files, with the time of the last write (ns)."""
         self.leftovers = self._content.leftovers
         """Objects with content that is stored elsewhere too, and their etags."""
+        self.rewrites = self._content.rewrites
+        """By the name of a file that is rewritten in place."""
         self.counters = self._content.counters
         self.next_sequence = self._content.next_sequence
         self.known_sequence = 0 if self.lost else self.next_sequence

@@ -86,7 +86,7 @@ class Tracker:
             counters.bytes_written += size
         else:  # its growth was counted already, its first bytes were not
             counters.bytes_written += file.stored + max(0, size - file.size)
-        self._mark_deleted(file, file.stored_as)  # its present name may be that of the new bytes
+        self._mark_deleted(file, file.stored_as, rewritten=True)  # its present name may be that of the new bytes
         file.streams, file.whole, file.fingerprint = [], None, Fingerprint()
         file.first_name, file.size = file.name, size
         self.unsent.add(file)
@@ -165,11 +165,11 @@ class Tracker:
                 self.unsent.add(file)
             del state.files[identity]
 
-    def _mark_deleted(self, file: TrackedFile, name: str) -> None:
+    def _mark_deleted(self, file: TrackedFile, name: str, *, rewritten: bool = False) -> None:
         self._lines.pop(file.identity, None)
         if not file.reach:
             return
-        deleted = DeletedFile(name, file.mtime_ns, file.streams, file.whole)
+        deleted = DeletedFile(name, file.mtime_ns, file.streams, file.whole, rewritten)
         self._state.deleted_files.append(deleted)
         if file.whole is not None:
             existing = self._objects.by_name.get(file.whole.name)
