@@ -56,12 +56,12 @@ def test_the_variables_of_a_user_do_not_steer_ray(monkeypatch: pytest.MonkeyPatc
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_a_token_enables_rays_own_authentication(cluster: RayCluster) -> None:
+def test_a_cluster_with_a_token_requires_it(cluster: RayCluster) -> None:
     guarded = RayCluster("secret")
     try:
         environment = guarded.environment(8084)
         assert Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text() == "secret"
-        assert "RAY_AUTH_MODE" not in environment
+        assert environment["RAY_AUTH_MODE"] == "token"
         assert cluster.environment(8084)["RAY_AUTH_MODE"] == "disabled"
     finally:
         guarded.remove()

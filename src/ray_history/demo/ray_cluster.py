@@ -72,9 +72,10 @@ class RayCluster:
 
     @property
     def authentication(self) -> dict[str, str]:
-        """The variables with which Ray and its clients authenticate."""
-        # Ray enables authentication by itself where it finds a token, unless RAY_AUTH_MODE is set.
-        return {"RAY_AUTH_TOKEN_PATH": str(self._token_file)} if self._token else {"RAY_AUTH_MODE": "disabled"}
+        """The variables with which Ray's processes and clients authenticate."""
+        if not self._token:
+            return {"RAY_AUTH_MODE": "disabled"}
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._token_file)}
 
     def environment(self, events_port: int) -> dict[str, str]:
         """The variables with which Ray processes, drivers included, export their events to this port."""
@@ -123,9 +124,10 @@ class RayCluster:
             "--max-worker-port=0",
             "--disable-usage-stats",
         ]
-        done = subprocess.run(
-            command, env=self.environment(events_port), capture_output=True, text=True, timeout=120, check=False
-        )
+        environment = self.environment(events_port)
+        if self._token and "--head" in arguments:
+            del environment["RAY_AUTH_MODE"]  # a head (2.60) enables authentication by itself where it finds a token
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise ProcessFailed(f"ray start failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
@@ -168,11 +170,9 @@ class RayCluster:
         file.write_text(script)
         command = [ray_binary(), "job", "submit", f"--address={self.dashboard}", f"--submission-id={submission_id}"]
         command += [] if wait else ["--no-wait"]
-        # `ray job` (2.60) sends a token only if the mode is set; `ray start` and `ray.init()` set it by themselves.
-        mode = {"RAY_AUTH_MODE": "token"} if self._token else {}
         done = subprocess.run(
             [*command, "--", sys.executable, str(file)],
-            env={**self.environment(events_port), **mode},
+            env=self.environment(events_port),
             capture_output=True,
             text=True,
             timeout=180,
