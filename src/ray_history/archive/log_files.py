@@ -18,7 +18,18 @@ from threading import Lock
 from typing import TypeVar
 
 from .errors import ArchiveError, NotFound
-from .log_tails import FIRST_READ, CorruptBundle, Entry, Segment, Tail, header_size, parse_header, read_entry, stitch
+from .log_tails import (
+    FIRST_READ,
+    CorruptBundle,
+    Entry,
+    Header,
+    Segment,
+    Tail,
+    header_size,
+    read_entry,
+    read_header,
+    stitch,
+)
 from .stores.interface import READ_CHUNK, ObjectInfo, Store
 
 PARALLEL = 16
@@ -69,7 +80,7 @@ class LogFiles:
             self._bundles[node][info.key] = info
         self._loading = {node: Lock() for node in sorted({*self._whole, *self._bundles})}
         self._loaded: dict[str, dict[str, LogFile]] = {}
-        self._headers: dict[str, tuple[Entry, ...]] = {}
+        self._headers: dict[str, Header] = {}
 
     @property
     def store(self) -> Store:
@@ -81,7 +92,7 @@ class LogFiles:
         """The log files of a newer listing; bundles never change, so only headers of new ones will be read."""
         newer = LogFiles(self._store, whole, bundles)
         keys = {key for node in newer._bundles.values() for key in node}
-        newer._headers = {key: entries for key, entries in self._headers.copy().items() if key in keys}
+        newer._headers = {key: header for key, header in self._headers.copy().items() if key in keys}
         return newer
 
     def nodes(self) -> Sequence[str]:
@@ -135,30 +146,33 @@ class LogFiles:
     def _load(self, node: str) -> dict[str, LogFile]:
         whole, bundles = self._whole[node], tuple(self._bundles[node].values())
         tails: dict[str, list[Tail]] = defaultdict(list)
-        for bundle, entries in zip(bundles, _in_parallel(self._entries, bundles), strict=True):
-            for entry in entries:
+        empty: set[str] = set()
+        for bundle, header in zip(bundles, _in_parallel(self._header, bundles), strict=True):
+            empty.update(header.empty)
+            for entry in header.entries:
                 tails[entry.path].append(Tail(bundle.key, entry))
         return {
-            name: self._log_file(node, name, whole.get(name), tails.get(name, ())) for name in sorted({*whole, *tails})
+            name: self._log_file(node, name, whole.get(name), tails.get(name, ()))
+            for name in sorted({*whole, *tails, *empty})
         }
 
-    def _entries(self, bundle: ObjectInfo) -> tuple[Entry, ...]:
+    def _header(self, bundle: ObjectInfo) -> Header:
         if bundle.key not in self._headers:
-            self._headers[bundle.key] = self._header(bundle)
+            self._headers[bundle.key] = self._fetch_header(bundle)
         return self._headers[bundle.key]
 
-    def _header(self, bundle: ObjectInfo) -> tuple[Entry, ...]:
+    def _fetch_header(self, bundle: ObjectInfo) -> Header:
         try:
             head = self._store.get_range(bundle.key, 0, min(FIRST_READ, bundle.size)) if bundle.size else b""
             missing = header_size(head) - len(head)
             if missing > 0:
                 head += self._store.get_range(bundle.key, len(head), missing)
-            return parse_header(head)
+            return read_header(head)
         except NotFound:
-            return ()  # deleted since it was listed: whole objects have its bytes now
+            return Header([])  # deleted since it was listed: whole objects have its bytes now
         except CorruptBundle as error:
             self._report(f"log tails {bundle.key} were not used: {error}")
-            return ()
+            return Header([])
 
     def _log_file(self, node: str, name: str, whole: ObjectInfo | None, tails: Sequence[Tail]) -> LogFile:
         newest = max((tail.entry.generation for tail in tails), default=0)

@@ -20,7 +20,8 @@ Format of a bundle, integers little-endian:
     8  magic and version          b"RAYTAIL" 0x01
     4  length of the header
     4  crc32 of the header
-    n  header                     JSON {"entries": [{path, generation, offset, length, crc32, position, size}, ...]}
+    n  header                     JSON {"entries": [{path, generation, offset, length, crc32, position, size}, ...],
+                                        "empty": [path, ...]}, the latter without bytes so far
        frames                     one zstd frame per entry, so that one file's bytes are one range of the bundle
 
 Limit: a whole object of an older generation with the same bytes in the range that `stitch` compares is mistaken for
@@ -92,11 +93,15 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.offset + self.length
 
 
-class _Header(msgspec.Struct):
+class Header(msgspec.Struct, omit_defaults=True):
+    """The header of a bundle."""
+
     entries: list[Entry]
+    empty: list[str] = []
+    """Files without any bytes so far, as `portable_path` writes them; older readers ignore them."""
 
 
-_decode_header = msgspec.json.Decoder(_Header).decode
+_decode_header = msgspec.json.Decoder(Header).decode
 
 
 def portable_path(path: str) -> str:
@@ -118,6 +123,8 @@ class BundleWriter:
         self._entries: list[Entry] = []
         self._frames: list[bytes] = []
         self._position = 0
+        self.empty: list[str] = []
+        """Portable names of empty files."""
 
     def add(self, path: str, generation: int, offset: int, data: bytes) -> None:
         """Add bytes of the file at `offset`; `path` as on disk, below the logs directory."""
@@ -137,7 +144,7 @@ class BundleWriter:
 
     def finish(self) -> bytes:
         """The bundle."""
-        header = msgspec.json.encode(_Header(self._entries))
+        header = msgspec.json.encode(Header(self._entries, self.empty))
         return b"".join((_PREAMBLE.pack(_MAGIC, len(header), zlib.crc32(header)), header, *self._frames))
 
 
@@ -157,6 +164,11 @@ def header_size(prefix: bytes) -> int:
 
 def parse_header(prefix: bytes) -> tuple[Entry, ...]:
     """The entries of a bundle, from its first `header_size` bytes or more."""
+    return tuple(read_header(prefix).entries)
+
+
+def read_header(prefix: bytes) -> Header:
+    """The header of a bundle, from its first `header_size` bytes or more."""
     needed = header_size(prefix)
     if len(prefix) < needed:
         raise CorruptBundle(f"its header ends after {len(prefix)} of {needed} bytes")
@@ -164,13 +176,14 @@ def parse_header(prefix: bytes) -> tuple[Entry, ...]:
     if zlib.crc32(header) != _PREAMBLE.unpack_from(prefix)[2]:
         raise CorruptBundle("its header does not match its checksum")
     try:
-        stored = _decode_header(header).entries
+        stored = _decode_header(header)
     except msgspec.DecodeError as error:
         raise CorruptBundle(f"its header cannot be decoded: {error}") from error
-    return tuple(
+    entries = [
         Entry(sys.intern(e.path), e.generation, e.offset, e.length, e.crc32, needed + e.position, e.size)
-        for e in stored
-    )
+        for e in stored.entries
+    ]
+    return Header(entries, stored.empty)
 
 
 def read_entry(entry: Entry, frame: bytes) -> bytes:

@@ -18,6 +18,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores.interface import chunks_of
 from ray_history.collector.destination import Destination
 from ray_history.collector.logs import shipper as shipping
+from ray_history.collector.logs.bundles import Bundles
 from ray_history.collector.logs.shipper import EXPORT_GIVEN_UP, LogShipper
 
 from .log_archive import CLUSTER, MIB, NODE, SESSION, Node, log_lines
@@ -57,13 +58,62 @@ def test_tails_stop_at_the_deadline_and_continue_with_the_next_call(tmp_path: Pa
     assert node.archived() == node.on_disk()
 
 
-def test_empty_files_are_listed_at_the_end_except_the_one_per_worker(node: Node) -> None:
-    for name in ("raylet.err", "events/event_CORE_WORKER_1.log", "events/event_RAYLET.log"):
+EMPTY = ("events/event_CORE_WORKER_1.log", "events/event_RAYLET.log", "raylet.err")
+
+
+def test_empty_files_are_listed_and_read_before_and_after_the_end(node: Node) -> None:
+    for name in EMPTY:
         node.write(name, b"")
     node.interval()
-    assert node.bundles() == []
+    assert len(node.bundles()) == 1, "names cost no request per file while the session runs"
+    assert node.archived() == dict.fromkeys(EMPTY, b"")
+    requests = node.store.requests.copy()
+    node.interval()
+    assert node.store.requests == requests, "names are uploaded once"
     node.finish()
-    assert node.objects() == {"raylet.err": b"", "events/event_RAYLET.log": b""}
+    assert node.objects() == dict.fromkeys(EMPTY, b""), "as KubeRay's collector stores them"
+    assert node.bundles() == []
+
+
+def test_the_names_of_empty_files_survive_a_crash_and_other_files(node: Node) -> None:
+    node.write("raylet.err", b"")
+    node.write("worker-1.out", b"")
+    node.interval()
+    node.write("raylet.out", b"x" * 100)
+    node.interval()
+    node.rotate("raylet.out")
+    node.interval()  # raylet.out.1 is a whole object now, and the bundles with its bytes are deleted
+    assert node.bundles() == []
+    node.crash()
+    node.write("worker-1.out", b"written\n")
+    node.interval()
+    assert node.archived() == {"raylet.err": b"", "worker-1.out": b"written\n", "raylet.out.1": b"x" * 100}
+    node.state_file.unlink()
+    node.crash()
+    node.interval()
+    assert node.archived()["raylet.err"] == b""
+
+
+def test_the_names_of_empty_files_survive_merging(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bundles, "max_run", 4)
+    monkeypatch.setattr(Bundles, "grace", 0.0)
+    node.write("raylet.err", b"")
+    for number in range(20):
+        node.write("raylet.out", f"{number}\n".encode())
+        node.interval()
+    assert len(node.bundles()) < 10
+    assert node.archived()["raylet.err"] == b""
+
+
+def test_an_empty_file_does_not_hide_the_bytes_of_its_name(node: Node) -> None:
+    node.write("raylet.out", b"before the rotation\n")
+    node.interval()
+    node.rotate("raylet.out")
+    node.write("raylet.out", b"")
+    node.interval()
+    assert node.read("raylet.out.1") == b"before the rotation\n"
+    node.finish()
+    assert node.archived() == {"raylet.out": b"", "raylet.out.1": b"before the rotation\n"}
 
 
 @pytest.mark.parametrize("name", ["gcs_server.out", "gcs_server.err", "raylet.out"])

@@ -83,26 +83,35 @@ class Bundles:
         self._writer.add(disk_path(stream.path), stream.generation, offset, data)
         self._added.append((file, stream, offset + len(data), fingerprint))
 
+    def add_empty(self, file: TrackedFile) -> None:
+        """Add the name of an empty file, unless the name still has the bytes of another file."""
+        if not self.newest(file.name) and file.empty_since is None:
+            self._writer.empty.append(file.name)
+            self._added_empty.append(file)
+
     def discard(self) -> None:
         """Drop the bundle being written."""
         self._start_bundle()
 
     def put(self) -> None:
         """Upload the bundle unless it is empty, then move the positions and save them."""
-        if not self._added:
+        if not self._added and not self._added_empty:
             return
         sequence, added, body = self._state.next_sequence, self._added, self._writer.finish()
+        added_empty = self._added_empty
         self._start_bundle()
         self._state.next_sequence = sequence + 1
         self._live.append(sequence)
         for file, stream, end, fingerprint in added:
-            file.fingerprint = fingerprint
+            file.fingerprint, file.empty_since = fingerprint, None
             stream.extent = max(stream.extent, end)
             stream.since = sequence if stream.since is None else stream.since
             self._note(sequence, stream.path, stream.generation)
         self._sizes[sequence] = len(body)
         self._store.put(self._key(sequence), body)
         counters = self._state.counters
+        for file in added_empty:
+            file.empty_since = sequence
         for file, stream, end, _ in added:
             stored = file.stored
             stream.sent = end
@@ -155,16 +164,25 @@ class Bundles:
                 self._note(sequence, path, generation)
                 state.next_generation = max(state.next_generation, generation + 1)
 
-    def delete_superseded(self) -> None:
-        """Delete the bundles before the first with bytes that no whole object has."""
+    def delete_superseded(self) -> Sequence[TrackedFile]:
+        """Delete the bundles before the first with bytes that no whole object has.
+
+        Returns the empty files that only those bundles named. Bundles with nothing but such names stay.
+        """
         state = self._state
         needed = [stream.since for stream in state.streams() if stream.since is not None]
         floor = min(needed, default=state.next_sequence)
+        if not any(last < floor for _, last in state.paths.values()):
+            floor = min([floor, *(file.empty_since for file in state.files.values() if file.empty_since is not None)])
         self._delete_merged(floor)
         self._delete_before(floor)
         state.barriers[:] = [barrier for barrier in state.barriers if barrier >= floor]
         for path in [path for path, (_, last) in state.paths.items() if last < floor]:
             del state.paths[path]
+        unnamed = [file for file in state.files.values() if file.empty_since is not None and file.empty_since < floor]
+        for file in unnamed:
+            file.empty_since = None
+        return unnamed
 
     def _delete_before(self, floor: int) -> None:
         while self._live and self._live[0] < floor:
@@ -200,7 +218,9 @@ class Bundles:
             moved.append(sequence)
         if len(moved) < 2:
             return
-        state, body = self._state, _merge(by_generation)
+        state = self._state
+        empty = [file for file in state.files.values() if file.empty_since in moved]
+        body = _merge(by_generation, [file.name for file in empty])
         sequence = state.next_sequence
         state.next_sequence = sequence + 1
         self._live.append(sequence)
@@ -213,6 +233,8 @@ class Bundles:
         for stream in state.streams():
             if stream.since is not None and moved[0] <= stream.since <= moved[-1]:
                 stream.since = behind
+        for file in empty:
+            file.empty_since = sequence
         state.save()
         self._live = [each for each in self._live if not moved[0] <= each <= moved[-1]]
         self._merged.append((time.monotonic(), sequence, moved))
@@ -266,14 +288,16 @@ class Bundles:
     def _start_bundle(self) -> None:
         self._writer = BundleWriter()
         self._added: list[tuple[TrackedFile, Stream, int, Fingerprint]] = []
+        self._added_empty: list[TrackedFile] = []
 
     def _key(self, sequence: int) -> str:
         return self._destination.tail(self._session, self._node, sequence)
 
 
-def _merge(by_generation: Mapping[tuple[str, int], Sequence[tuple[Entry, bytes]]]) -> bytes:
+def _merge(by_generation: Mapping[tuple[str, int], Sequence[tuple[Entry, bytes]]], empty: Sequence[str] = ()) -> bytes:
     """A bundle in which adjacent bytes of a file are one entry."""
     writer = BundleWriter()
+    writer.empty.extend(empty)
     for (path, generation), frames in by_generation.items():
         start, data = 0, b""
         for entry, frame in sorted(frames, key=lambda item: item[0].offset):

@@ -26,7 +26,7 @@ from .scanner import Descriptors, Vanished, read_at
 from .state import EDGE, HEAD, DeletedFile, Fingerprint, LogState, Stream, TrackedFile, WholeObject
 
 PARALLEL = 4
-"""Concurrent uploads of small files. Large files are uploaded one at a time, in concurrent parts."""
+"""Concurrent uploads of small files by default. Large files are uploaded one at a time, in concurrent parts."""
 
 _MAX_FAILURES = 5  # more are due to the store, not to the files
 
@@ -82,10 +82,10 @@ class FullUploads:
         self.deadline = float("inf")
         """Monotonic time after which uploads are given up."""
 
-    def store(self, files: Iterable[TrackedFile]) -> Outcome:
+    def store(self, files: Iterable[TrackedFile], parallel: int = PARALLEL) -> Outcome:
         """Store files, as far as possible in this order; a failure does not stop the others."""
         outcome = self._outcome = Outcome()
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="log-upload") as threads:
+        with ThreadPoolExecutor(parallel, thread_name_prefix="log-upload") as threads:
             for file in files:
                 if time.monotonic() >= self.deadline or len(outcome.failures) >= _MAX_FAILURES:
                     outcome.left += 1
@@ -94,7 +94,7 @@ class FullUploads:
                     job = self._prepare(file)
                     if job is None:
                         continue
-                    while len(self._running) >= (1 if job.size > PART_SIZE else PARALLEL):
+                    while len(self._running) >= (1 if job.size > PART_SIZE else parallel):
                         self._finish_one()
                     self._running[threads.submit(self._run, job)] = job
                     if job.size > PART_SIZE:

@@ -29,6 +29,9 @@ OPEN_FILES = 64
 COUNT_BYTES = 4 * 1024 * 1024
 """Bytes read per scan to count lines: 2 ms."""
 
+PARALLEL_EMPTY = 32
+"""Concurrent uploads of empty files: Ray has a few for each worker, and they take no memory."""
+
 EXPORT_GIVEN_UP = b"Failed to establish connection to the event+metrics exporter agent"
 """Ray's GCS (2.52 to 2.60) writes this if the agent of the head did not start within 30 s. Then it exports no events,
 for as long as it runs."""
@@ -182,7 +185,8 @@ class LogShipper:
             return failures + [str(failure) for outcome in outcomes for failure in outcome.failures]
         try:
             self._clean_up()
-            outcomes.append(self._uploads.store(file for file in files if not file.size and _is_incomplete(file)))
+            empty = [file for file in files if not file.size and not file.is_whole]
+            outcomes.append(self._uploads.store(empty, parallel=PARALLEL_EMPTY))
             self._clean_up()
         except ArchiveError as error:
             failures.append(str(error))
@@ -190,7 +194,7 @@ class LogShipper:
 
     def _summary(self, failures: tuple[str, ...]) -> FinishResult:
         files = [*self._state.files.values(), *self._state.gone.values()]
-        left = [f for f in files if _is_incomplete(f) and f.identity not in self._tracker.unreadable]
+        left = [f for f in files if not f.is_whole and f.identity not in self._tracker.unreadable]
         bytes_left = sum(max(0, file.size - file.stored) for file in left)
         complete = not left and not self._state.deleted_files and not self._bundles.count
         return FinishResult(
@@ -222,13 +226,16 @@ class LogShipper:
         self._objects.refresh_etags()
         self._state.save()
         self._objects.delete_stale()
-        self._bundles.delete_superseded()
+        self._tracker.unsent.update(self._bundles.delete_superseded())
         self._bundles.merge_small()
         self._state.save()
 
     # Tails
 
     def _ship(self, file: TrackedFile, writers: dict[str, TrackedFile]) -> None:
+        if not (file.size or file.streams or file.whole) and file.identity in self._state.files:
+            self._bundles.add_empty(file)
+            return
         try:
             self._descriptors.get(file.identity, file.name)  # stays open while the file grows
             with self._descriptors.borrowed(file.identity, file.name) as descriptor:
@@ -306,12 +313,6 @@ class LogShipper:
             self._uploads.free_name(file.name, file, descriptor)
             self._state.save()
             self._objects.delete_stale()
-
-
-def _is_incomplete(file: TrackedFile) -> bool:
-    """Whether the file must still be stored as a whole object; Ray creates an empty event log per worker."""
-    empty_event_log = not file.size and basename(file.name).startswith("event_CORE_WORKER_")
-    return not file.is_whole and not empty_event_log
 
 
 def _priority(file: TrackedFile) -> tuple[bool, int, int, str]:

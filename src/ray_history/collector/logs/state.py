@@ -85,6 +85,8 @@ class TrackedFile(msgspec.Struct, omit_defaults=True, eq=False):
     """The last one continues; earlier ones wait for a whole object with their bytes."""
     whole: WholeObject | None = None
     fingerprint: Fingerprint = msgspec.field(default=Fingerprint(), name="mark")
+    empty_since: int | None = None
+    """The bundle that names this file, which has no bytes yet."""
 
     @property
     def identity(self) -> Identity:
@@ -126,7 +128,7 @@ class TrackedFile(msgspec.Struct, omit_defaults=True, eq=False):
 
     def covered_by(self, whole: WholeObject) -> None:
         """Set the whole object; bundles are no longer needed for the bytes that it has."""
-        self.whole = whole
+        self.whole, self.empty_since = whole, None
         for stream in self.streams:
             if stream.extent <= whole.size:
                 stream.since = None

@@ -132,7 +132,7 @@ class Tracker:
                 self.reset(file, size)
                 file.first_name = name
             if file.name != name:
-                file.name = name
+                file.name, file.empty_since = name, None
                 renamed = True
             counters.bytes_lost += max(0, file.size - size)
             counters.bytes_written += max(0, size - file.size)
