@@ -8,10 +8,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
+
+MAX_TYPES = 64
+"""Event types that are counted; Ray 2.60 has 19."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -36,6 +40,13 @@ class EventCounts(msgspec.Struct):
     """Timestamp of the newest event."""
     types: dict[str, int] = msgspec.field(default_factory=dict)
     """Received events by type, so that a type that Ray did not export can be named; empty in older ledgers."""
+
+    def add_types(self, numbers: Mapping[str, int]) -> None:
+        """Count received events by type."""
+        for event_type, number in numbers.items():
+            # The types come from outside, and the ledger must stay small.
+            if event_type in self.types or (len(self.types) < MAX_TYPES and len(event_type) < 100):
+                self.types[event_type] = self.types.get(event_type, 0) + number
 
 
 class LogCounts(msgspec.Struct):

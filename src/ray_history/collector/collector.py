@@ -24,7 +24,7 @@ from ray_history.archive.stores import Store
 from .destination import Destination
 from .ingest.http import GroupCommit, IngestApp
 from .ingest.shipper import EventShipper
-from .ingest.silence import SilenceWatch, variables
+from .ingest.silence import SilenceWatch, advice
 from .ingest.spool import Spool
 from .ingest.status_pages import pages
 from .ledger import LedgerBook
@@ -76,8 +76,7 @@ class Collector:
         self._publisher = LedgerPublisher(
             self._destination, self.node, self._ledgers, self.ingest, role="head" if settings.head else "worker"
         )
-        self._events_url = f"http://127.0.0.1:{settings.port}/v1/events"
-        self._silence = SilenceWatch(self.node, self.ingest, self._ledgers, self._events_url)
+        self._silence = SilenceWatch(self.node, self.ingest, self._ledgers, settings.port)
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -296,7 +295,7 @@ class Collector:
             return []
         found = []
         if ledger.silent is not None:
-            found.append(f"Ray sends no events: {variables(self._events_url)}")
+            found.append(f"Ray sends no events: {advice(self._settings.port)}")
         if ledger.export_given_up is not None:
             found.append("Ray's GCS exports no events, because the head was slow to start: see its log gcs_server.out")
         refused = [each for each in ledger.polled.values() if each.newest == REFUSED]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ray_history.archive import ledger
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster
@@ -18,7 +19,6 @@ from ray_history.archive.session_files import events_of, list_session
 from ray_history.archive.stores.cloud import CloudStore
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
-from ray_history.collector.ingest import shipper
 from ray_history.collector.ingest.shipper import EventShipper
 from ray_history.collector.ingest.spool import Spool
 from ray_history.collector.ledger import LedgerBook
@@ -185,7 +185,7 @@ def test_sessions_in_one_batch_are_separated(desk: Desk) -> None:
 
 
 def test_events_are_counted_by_type_within_bounds(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper, "MAX_TYPES", 2)
+    monkeypatch.setattr(ledger, "MAX_TYPES", 2)
 
     def body(*types: str) -> bytes:
         return json.dumps([{**event(f"e{n}"), "eventType": each} for n, each in enumerate(types)]).encode()

@@ -39,7 +39,7 @@ def begin(root: Path, session: str) -> socket.socket:
 
 def watch(root: Path, ingest: Any) -> tuple[SilenceWatch, LedgerBook]:
     book = LedgerBook(root / "ledger.json")
-    return SilenceWatch(RayNode(root, head=True), ingest, book, "http://127.0.0.1:9/v1/events"), book
+    return SilenceWatch(RayNode(root, head=True), ingest, book, 9), book
 
 
 def test_a_minute_without_events_is_reported_once_per_session(root: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,9 +23,6 @@ from .spool import Segment, Spool
 
 logger = logging.getLogger(__name__)
 
-MAX_TYPES = 64
-"""Event types that are counted; Ray 2.60 has 19."""
-
 
 class SessionObserver(Protocol):
     """Knows the sessions of this machine, and is notified about those in events."""
@@ -134,10 +131,7 @@ class EventShipper:
                 counts = self._ledgers.session(session).events
                 counts.bytes_stored += size
                 counts.last_event = max(counts.last_event, found.newest[session])
-                for event_type, number in found.types[session].items():
-                    # The types come from outside, and the ledger must stay small.
-                    if event_type in counts.types or (len(counts.types) < MAX_TYPES and len(event_type) < 100):
-                        counts.types[event_type] = counts.types.get(event_type, 0) + number
+                counts.add_types(found.types[session])
             if found.quarantine:
                 session_name = next((place.session for place in found.files), None) or self._sessions.current_session()
                 counts = self._ledgers.session(session_name or UNKNOWN_SESSION).events

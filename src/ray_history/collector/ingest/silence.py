@@ -7,6 +7,7 @@ import time
 
 from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.node.identity import RayNode
+from ray_history.ray_variables import export_variables
 
 from .http import IngestApp
 
@@ -16,24 +17,20 @@ MINUTE = 60.0
 """Seconds for which a head runs before its silence is reported; its first events arrive within a few."""
 
 
-def variables(events_url: str) -> str:
-    """The variables that Ray needs, as a sentence."""
-    return (
-        "set RAY_enable_ray_event=true, RAY_enable_core_worker_ray_event_to_aggregator=true, "
-        f"RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR={events_url} and "
-        "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES (a list of types, see docs/collector.md; before Ray 2.54 "
-        "ALL exports none) for every Ray process, drivers included, and restart Ray"
-    )
+def advice(port: int) -> str:
+    """What to set so that Ray sends events."""
+    variables = " ".join(f"{name}={value}" for name, value in export_variables(port).items())
+    return f"set these variables for every Ray process, drivers included, and restart Ray: {variables}"
 
 
 class SilenceWatch:
     """For heads only: a worker node on which nothing runs sends no events."""
 
-    def __init__(self, node: RayNode, ingest: IngestApp, book: LedgerBook, events_url: str) -> None:
+    def __init__(self, node: RayNode, ingest: IngestApp, book: LedgerBook, port: int) -> None:
         self._node = node
         self._ingest = ingest
         self._book = book
-        self._events_url = events_url
+        self._port = port
         self._session = ""
         self._began = 0.0
 
@@ -59,5 +56,5 @@ class SilenceWatch:
         logger.warning(
             "%s has run for a minute and has sent no events, so its history will show no tasks: %s",
             session.name,
-            variables(self._events_url),
+            advice(self._port),
         )

@@ -229,15 +229,19 @@ class Bundles:
             self._note(sequence, path, generation)
         self._store.put(self._key(sequence), body)
         state.counters.bytes_uploaded += len(body)
-        behind = self._live[bisect_left(self._live, moved[-1]) + 1]
-        for stream in state.streams():
-            if stream.since is not None and moved[0] <= stream.since <= moved[-1]:
-                stream.since = behind
         for file in empty:
             file.empty_since = sequence
+        self._advance_streams(moved)
         state.save()
         self._live = [each for each in self._live if not moved[0] <= each <= moved[-1]]
         self._merged.append((time.monotonic(), sequence, moved))
+
+    def _advance_streams(self, moved: Sequence[int]) -> None:
+        """Their bytes in the moved bundles are in the new one, which is behind all others."""
+        behind = self._live[bisect_left(self._live, moved[-1]) + 1]
+        for stream in self._state.streams():
+            if stream.since is not None and moved[0] <= stream.since <= moved[-1]:
+                stream.since = behind
 
     def _small_run(self) -> Sequence[int]:
         run: list[int] = []

@@ -263,14 +263,18 @@ class LogShipper:
                 stream.generation = self._bundles.next_generation()
                 file.streams.append(stream)
             self._bundles.add(file, stream, start, data, Fingerprint.of(descriptor, end, data))
-            if basename(file.name).startswith("gcs_server."):
-                before = read_at(descriptor, max(0, start - len(EXPORT_GIVEN_UP)), start)
-                self.export_given_up |= EXPORT_GIVEN_UP in before + data
+            self._search_gcs_log(file, descriptor, start, data)
             start = end
             if self._bundles.raw_size >= self._bundle_bytes:
                 self._bundles.put()
                 if time.monotonic() >= self._uploads.deadline:
                     return
+
+    def _search_gcs_log(self, file: TrackedFile, descriptor: int, start: int, data: bytes) -> None:
+        """Look for `EXPORT_GIVEN_UP` in new bytes that are being uploaded anyway."""
+        if basename(file.name).startswith("gcs_server."):
+            before = read_at(descriptor, max(0, start - len(EXPORT_GIVEN_UP)), start)
+            self.export_given_up |= EXPORT_GIVEN_UP in before + data
 
     def _stream_for(self, file: TrackedFile, descriptor: int, writers: dict[str, TrackedFile]) -> Stream | None:
         """The stream for the next tails of a file, by its whole object and its newest stream:
