@@ -864,6 +864,13 @@ def test_runtime_environments_are_as_polled(built: Built) -> None:
     assert built(documents=[polled("runtime_envs", seen)]).row("runtime_envs") == seen
 
 
+def test_a_closed_view_ends_the_setup_of_a_runtime_environment(built: Built) -> None:
+    seen = {"runtime_env": {}, "success": None, "node_id": NODE, "error": None, "creation_time_ms": None}
+    tables = built(documents=[polled("runtime_envs", seen)])
+    assert some(tables.row("runtime_envs"), "success error") == (None, None)
+    assert some(tables.row("runtime_envs", View(closed_at=ns(9))), "success error") == (False, CLUSTER_TERMINATED)
+
+
 def test_a_runtime_environment_is_listed_once_its_node_exists(built: Built) -> None:
     envs = [{"runtime_env": {}, "node_id": of} for of in (NODE, OTHER_NODE, "never told of", None)]
     tables = built(node(), node(OTHER_NODE, at=9), documents=[polled("runtime_envs", *envs)])

@@ -412,6 +412,11 @@ _RUNTIME_ENVS = Table(
     default_order="creation_time_ms desc nulls first",
     filters=_filters(text="error node_id runtime_env", flags="success"),
     runtime_envs={"runtime_env": "runtime_env"},
+    # Ray's clients refuse a whole listing with a null, which one that is still set up has.
+    closed_form=f"""* replace (
+        coalesce(success, false) as success,
+        case when success is null then coalesce(error, '{CLUSTER_TERMINATED}') else error end as error
+    )""",
     has_mentioned_rows=True,
     sources=("/api/v0/runtime_envs",),
     without_sources="Only runtime environments in which tasks ran are known: /api/v0/runtime_envs was not polled.",

@@ -12,6 +12,9 @@ from ray_history.history.sql import text
 RUNTIME_ENV_VARIABLES = ("env_vars", "envvars")
 """Fields of a runtime environment whose values are all secret, in lower case."""
 RUNTIME_ENV_VARIABLES_PATTERN = "env_?vars"
+VARIABLES_OF_RAY = "RAY_(worker_niceness|EXPERIMENTAL_NOSET_[A-Z0-9_]+)"
+"""Variables that Ray itself adds to runtime environments, with flags and numbers as values. The macro `redacted` has
+the same pattern."""
 
 ORDINARY_WORDS = ("auth", "cred", "creds", "pass", "sig")
 """Words that name a secret, and that messages use as well: `pass=x`, but `auth: failed for user bob`."""

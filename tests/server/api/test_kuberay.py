@@ -147,8 +147,9 @@ def test_an_unknown_dashboard_version_is_refused_with_the_installed_ones(server:
     assert "available: " in answer.json["msg"]
 
 
-def test_an_unknown_api_path_is_no_404_which_rays_proxy_would_answer_itself(server: Served) -> None:
-    assert server.get(f"{S}/api/nothing").status == 501
+def test_an_unknown_api_path_is_no_404_through_rays_proxy_which_would_answer_itself(server: Served) -> None:
+    assert server.get(f"{S}/api/nothing").status == 404
+    assert server.get(f"{S}/api/nothing", {"Content-Type": "application/json"}).status == 410
 
 
 def test_health_needs_no_session(server: Served) -> None:

@@ -62,6 +62,9 @@ def test_versions_and_the_time_zone_need_no_polling(server: Served) -> None:
 def test_any_other_polled_path_is_answered(archive: tuple[Store, Path]) -> None:
     with served(*archive) as server:
         assert ask(server, "secretive", "/api/custom/thing?x=1").json == {"api_key": HIDDEN, "fine": 1}
-        answer = ask(server, "secretive", "/api/v0/nothing/such?x=1")
-    assert (answer.status, answer.json["result"]) == (501, False)
-    assert "/api/v0/nothing/such was not polled" in answer.json["msg"]
+        unpolled = ask(server, "secretive", "/api/v0/delay/5?x=1")
+        unknown = ask(server, "secretive", "/api/v0/nothing/such?x=1")
+    assert (unpolled.status, unpolled.json["result"]) == (501, False)
+    assert "/api/v0/delay/5 was not polled" in unpolled.json["msg"]
+    assert (unknown.status, unknown.json["result"]) == (404, False)
+    assert "/api/v0/nothing/such does not exist" in unknown.json["msg"]

@@ -59,18 +59,9 @@ def test_a_node_without_a_poll_has_the_same_shape(server: Served) -> None:
     )
 
 
-def test_an_unknown_node_is_almost_empty_as_in_ray(server: Served) -> None:
-    assert ask(server, "whole", f"/nodes/{'0' * 56}").json == {
-        "result": True,
-        "msg": "Node details fetched.",
-        "data": {
-            "detail": {
-                "raylet": {"objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0, "stateMessage": None},
-                "tpus": [],
-                "actors": {},
-                "workers": [],
-            }
-        },
-    }
+def test_an_unknown_node_does_not_exist(server: Served) -> None:
+    unknown = ask(server, "whole", f"/nodes/{'0' * 56}")
+    assert (unknown.status, unknown.json["result"], unknown.json["data"]) == (404, False, {"result": None})
+    assert unknown.json["msg"] == f"Node {'0' * 56} does not exist"
     view = ask(server, "whole", "/nodes?view=details")
     assert (view.status, view.json) == (400, {"result": False, "msg": "Unknown view details", "data": {}})

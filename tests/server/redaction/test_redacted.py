@@ -32,6 +32,10 @@ SECRET = "hunter2-never-shown"
             "{'env_vars': {'A': \"<redacted>\", 'C': '<redacted>'}} failed",
         ),
         ("env_vars={'A': 'b', 'C': f(x)} failed", "env_vars=<redacted>"),
+        (
+            '{"env_vars": {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA": "1", "RAY_X": "y"}}',
+            '{"env_vars":{"RAY_worker_niceness":"0","RAY_EXPERIMENTAL_NOSET_CUDA":"1","RAY_X":"<redacted>"}}',
+        ),
         ('{"env_vars": {"A": "torn', '{"env_vars": <redacted>'),
         ("env_vars:\n  A: b\n  C: d", "env_vars:\n  <redacted>"),
         ("env_vars=A=b C=d\nfailed", "env_vars=<redacted>\nfailed"),

@@ -148,13 +148,16 @@ create or replace macro task_state(
 -- see is made with this; the state API counts as Ray does, with `exclude_internal` as here.
 create or replace macro is_user_task(type, is_internal) as type <> 'DRIVER_TASK' and not is_internal;
 
--- A runtime environment (text) without the values of its variables. Text that is not JSON is replaced as a whole.
+-- A runtime environment (text) without the values of its variables, except for those that Ray itself sets. Text that is not JSON is replaced as a whole.
 create or replace macro redacted(env) as
     case
         when env is null or not contains(env, 'env_vars') then env
         when try_cast(env as json) is null then '<redacted>'
         else json_merge_patch(env::json, json_object('env_vars', to_json(map_from_entries(
-            [(key, '<redacted>') for key in json_keys(env::json, '$.env_vars')]
+            [
+                (key, '<redacted>') for key in json_keys(env::json, '$.env_vars')
+                if not regexp_full_match(key, 'RAY_(worker_niceness|EXPERIMENTAL_NOSET_[A-Z0-9_]+)')
+            ]
         ))))::varchar
     end;
 

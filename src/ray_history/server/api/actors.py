@@ -23,7 +23,7 @@ from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
 
 _NIL = "f" * 56
-"""How Ray prints the node and the worker of an actor without them."""
+"""How Ray prints the node of an actor without one."""
 _POLLED_TIMES = ("startTime", "endTime", "timestamp")
 _CLOCK_SKEW_MS = 1000
 _ADDED_TO_PROCESSES = ("coreWorkerStats", "language", "jobId")
@@ -59,7 +59,8 @@ class ActorRow(NamedTuple):
 _COLUMNS = (
     "actor_id, job_id, state, pid, node_id, ip_address, port, worker_id, name, class_name, num_restarts, repr_name, "
     "call_site, placement_group_id, label_selector, fallback_strategy, required_resources, exit_detail, "
-    "coalesce(ray_ms(start_ns), 0), coalesce(ray_ms(end_ns), 0), coalesce(ray_ms(changed_ns), 0)::double"
+    "coalesce(ray_ms(start_ns), 0), coalesce(ray_ms(end_ns), 0), "
+    "if(state in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION'), 0, coalesce(ray_ms(changed_ns), 0))::double"
 )
 
 
@@ -109,7 +110,7 @@ def _actor(row: ActorRow) -> dict[str, Any]:
             "nodeId": row.node_id or _NIL,
             "ipAddress": row.ip or "",
             "port": row.port or 0,
-            "workerId": row.worker_id or _NIL,
+            "workerId": row.worker_id or "",
         },
         "name": row.name,
         "className": row.class_name,
@@ -139,6 +140,8 @@ def _polled(row: ActorRow, node: NodeUsage) -> dict[str, Any]:
     actor = object_of(node.actors.get(row.actor_id))
     times = dict(zip(_POLLED_TIMES, (row.start_ms, row.end_ms, row.changed_ms), strict=True))
     stats = node.core_workers.get(row.worker_id, {}) if row.worker_id else {}
+    if "usedResources" in stats:
+        stats = stats | {"usedResources": _with_original_names(stats["usedResources"], row.required_resources)}
     pid = str(stats.get("pid"))
     process = node.processes.get(pid)
     return {
@@ -149,6 +152,13 @@ def _polled(row: ActorRow, node: NodeUsage) -> dict[str, Any]:
         "mem": node.mem,
         "tpus": [],
     }
+
+
+def _with_original_names(used: Any, required: str | None) -> dict[str, Any]:
+    """Resources of a polled page, whose names are in camel case, with their own names."""
+    own = object_of(msgspec.json.decode(required or "{}"))
+    names = {key: name for name in own for key in camel_case_keys({name: 0})}
+    return {names.get(key, key): amount for key, amount in object_of(used).items()}
 
 
 def _is_same_moment(time: float, polled: Any) -> bool:

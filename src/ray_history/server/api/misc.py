@@ -30,6 +30,8 @@ _NO_TIME_SERIES = "the history of a session has no time series"
 _UNKNOWN_VERSION = "2.49.0+unknown"
 """Ray's clients compare versions, and take no `unknown`: the oldest supported version of Ray, marked as a guess."""
 _COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?", re.IGNORECASE)
+_ROUTES_OF_RAY = re.compile("/api/(v0/delay|task_events|job_agent|actors/kill)(/|$)")
+"""Routes that a live dashboard answers and this server does not."""
 _NO_OBJECTS = "Ray exports no data about objects, so the history of a session has none"
 
 
@@ -155,7 +157,8 @@ def anything_polled(request: SessionRequest) -> Response:
     path = "/api/" + request.path_param("rest")
     answer = polled_answer(request, f"{path}?{url.query}" if url.query else path)
     if answer is None:
-        # On a 404, a Ray that shows this server through --proxy-server-url would answer from its own cluster.
+        if not _ROUTES_OF_RAY.match(path):
+            raise ApiError(404, f"{path[:200]} does not exist")
         raise ApiError(501, f"{path[:200]} was not polled while the session ran, so no answer is stored")
     return plain_json(request.redacted(answer))
 

@@ -16,7 +16,7 @@ from ray_history.history.read.views import View
 from ray_history.server.api.actors import actors_of, polled_details, polled_summaries
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import held_resources, resource_lines
-from ray_history.server.http.responses import enveloped
+from ray_history.server.http.responses import ApiError, enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, VIEW, Parameter, SessionRoute
@@ -93,15 +93,14 @@ def list_nodes(request: SessionRequest) -> Response:
 
 
 def get_node(request: SessionRequest) -> Response:
-    """One node with its workers and actors; as in Ray, an unknown node is almost empty."""
+    """One node with its workers and actors."""
     node_id = request.path_param("node_id")
-    raylet = {"objectStoreUsedMemory": 0, "objectStoreAvailableMemory": 0, "stateMessage": None}
-    detail: dict[str, Any] = {"raylet": raylet, "tpus": []}
     rows = _node_rows(request, "where node_id = ?", [node_id])
-    if rows:
-        polled = polled_details(request, [node_id]) or polled_summaries(polled_data(request, "/nodes?view=summary"))
-        detail = merge_polled(request, rows[0], polled.get(node_id, {}))
-        detail["raylet"].pop("coreWorkersStats", None)
+    if not rows:  # Ray answers 200, with a body that looks like a node
+        raise ApiError(404, f"Node {node_id[:200]} does not exist")
+    polled = polled_details(request, [node_id]) or polled_summaries(polled_data(request, "/nodes?view=summary"))
+    detail = merge_polled(request, rows[0], polled.get(node_id, {}))
+    detail["raylet"].pop("coreWorkersStats", None)
     detail.setdefault("workers", [])
     detail["actors"] = camel_case_keys(actors_of(request, "node_id", [node_id]))
     return enveloped({"detail": request.redacted(detail)}, "Node details fetched.")

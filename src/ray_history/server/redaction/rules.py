@@ -2,7 +2,7 @@
 
 The archive stores polled answers as Ray sent them; redaction applies to everything that leaves the server. In doubt a
 value is redacted: text that is not a valid runtime environment is redacted completely, as Ray does it. Redacted are
-* all values below `env_vars`, in objects and in serialized runtime environments;
+* all values below `env_vars`, in objects and in serialized runtime environments, except for variables that Ray sets;
 * all values below a key with the name of a secret (`password`, `HF_TOKEN`, `awsSecretAccessKey`, …), and the value in
   `{"name": <such a key>, "value": …}`;
 * inside any text, the value in `KEY=value`, `--key value` and `"key": "value"` with such a key, passwords and
@@ -52,6 +52,7 @@ _SIGNATURE_IN_URL = re.compile(rf"""(?P<before>{secrets.SIGNATURE_IN_URL})[^\s&"
 _ORDINARY_VALUE = re.compile(r"[A-Za-z]+[.!]?|[0-9]{1,4}[.!]?")
 """A value that is a word or a count: `auth: failed`, `pass: 7`."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+_VARIABLE_OF_RAY = re.compile(secrets.VARIABLES_OF_RAY)
 _VARIABLES = re.compile(secrets.RUNTIME_ENV_VARIABLES_PATTERN, re.IGNORECASE)
 _MEMBER = re.compile(
     r"""(?P<name>(?P<q>\\*+["'])(?:(?!(?P=q))[^\\])*+(?P=q)\s*+:\s*+)(?P<quote>\\*+["'])(?:(?!(?P=quote))[^\\])*+(?P=quote)"""
@@ -98,7 +99,9 @@ def _object(body: dict[str, Any]) -> dict[str, Any]:
     result = {}
     for key, value in body.items():
         name = key.lower()
-        if name in secrets.RUNTIME_ENV_VARIABLES or is_secret(key):
+        if name in secrets.RUNTIME_ENV_VARIABLES:
+            result[key] = _hidden_variables(value)
+        elif is_secret(key):
             result[key] = _hidden(value)
         elif name in _RUNTIME_ENV and isinstance(value, str):
             result[key] = _runtime_env(value)
@@ -127,6 +130,12 @@ def _hidden(value: Any) -> Any:
     if isinstance(value, list):
         return [_hidden(inner) for inner in value]
     return value if value is None or value == "" or isinstance(value, bool) else HIDDEN
+
+
+def _hidden_variables(variables: Any) -> Any:
+    if not isinstance(variables, dict):
+        return _hidden(variables)
+    return {name: value if _VARIABLE_OF_RAY.fullmatch(name) else _hidden(value) for name, value in variables.items()}
 
 
 def _runtime_env(serialized: str) -> str:
@@ -218,4 +227,4 @@ def _variables(text: str, named: re.Match[str]) -> tuple[str, int]:
         parsed, end = _decode_json(text, start)
     except (ValueError, RecursionError):
         return HIDDEN, len(text)
-    return msgspec.json.encode(_hidden(parsed)).decode(), end
+    return msgspec.json.encode(_hidden_variables(parsed)).decode(), end
