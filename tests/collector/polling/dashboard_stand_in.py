@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from ray_history.archive.layout import endpoint_name
+from ray_history.collector.polling.endpoints import UNFINISHED_TASKS
 from tests.support.captured import captured
 
 NODES = "/api/v0/nodes?detail=1&limit=10000"
@@ -24,6 +25,8 @@ JOBS = "/api/jobs/"
 TRAIN = "/api/train/v2/runs/v1"
 OLD_TRAIN = "/api/train/v2/runs"
 SUMMARY = "/nodes?view=summary"
+ACTORS = "/api/v0/actors?detail=1&limit=10000"
+LOGICAL_ACTORS = "/logical/actors"
 
 _CAPTURED = (
     *("/api/version", "/api/v0/cluster_metadata", "/timezone", JOBS, PLACEMENT_GROUPS, SERVE, TRAIN, SUMMARY),
@@ -56,6 +59,9 @@ class DashboardStandIn:
         self.answers: dict[str, Any] = {url: polled[endpoint_name(url)] for url in _CAPTURED}
         self.answers |= {f"/nodes/{node}": polled[f"restful__nodes__{node}"] for node in self.nodes}
         self.answers[NODES] = rows(*({"node_id": node, "state": "ALIVE"} for node in self.nodes))
+        self.answers[ACTORS] = rows({"actor_id": "a1", "state": "ALIVE"})
+        self.answers[LOGICAL_ACTORS] = {"result": True, "msg": "", "data": {"actors": {"a1": {"state": "ALIVE"}}}}
+        self.answers[UNFINISHED_TASKS.url] = rows({"task_id": "t1", "state": "RUNNING"})
         self.answers["/events"] = {"result": True, "data": {"events": {"global": [{"eventId": "e1"}]}}}
         self.answers[OLD_TRAIN] = 500, b"Train state data is not available."
         self.answers[datasets("07000000")] = polled["restful__api__data__datasets__07000000"]

@@ -24,12 +24,15 @@ from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.polling import ENDPOINTS, Poller, PollReport, has_content, with_extras
 from ray_history.collector.polling.agent_metrics import scrape
 from ray_history.collector.polling.dashboard_client import Dashboard
+from ray_history.collector.polling.endpoints import UNFINISHED_TASKS
 from tests.support.captured import captured
 from tests.support.ray_cluster import RayCluster
 from tests.support.ray_versions import needs_ray
 
 from .dashboard_stand_in import (
+    ACTORS,
     JOBS,
+    LOGICAL_ACTORS,
     NODES,
     OLD_TRAIN,
     PLACEMENT_GROUPS,
@@ -100,7 +103,8 @@ def test_the_keys_are_those_that_a_history_server_looks_for(bench: Bench) -> Non
     # The two lists without a query are parts of those with details; a server derives them.
     assert captured().polled.keys() - expected.keys() == {"restful__api__v0__workers", "restful__api__v0__runtime_envs"}
     assert {name: bench.stored()[name] for name in expected} == expected
-    assert bench.stored().keys() - expected.keys() == {"restful__events", endpoint_name(NODES)}
+    added = {"restful__events", *(endpoint_name(url) for url in (NODES, ACTORS, LOGICAL_ACTORS, UNFINISHED_TASKS.url))}
+    assert bench.stored().keys() - expected.keys() == added
 
 
 def test_the_stand_in_answers_in_the_shapes_of_a_real_ray(ray: DashboardStandIn) -> None:
@@ -115,6 +119,7 @@ def test_requests_bypass_rays_cache_and_are_stored_under_the_plain_key(bench: Be
     assert uncached == {
         "/nodes?view=summary&nocache=1",
         "/events?nocache=1",
+        "/logical/actors?nocache=1",
         *(f"/nodes/{node}?nocache=1" for node in bench.ray.nodes),
     }
     assert not any("nocache" in name for name in bench.stored())
@@ -133,6 +138,14 @@ def test_the_answer_of_an_extra_endpoint_is_stored_unchanged(ray: DashboardStand
     assert bench.poll().failed == 0
     assert bench.stored()["restful__metrics__text"] == b"# not JSON\n"
     assert "restful__nothing" not in bench.stored()
+
+
+def test_actors_are_polled_though_events_describe_them(bench: Bench) -> None:
+    bench.poll(8)
+    assert [bench.ray.asked(url) for url in (ACTORS, UNFINISHED_TASKS.url, LOGICAL_ACTORS)] == [8, 8, 2]
+    bench.final()
+    assert bench.ray.asked(LOGICAL_ACTORS) == 3
+    assert bench.body(ACTORS) == bench.ray.answers[ACTORS]
 
 
 # Outcomes ------------------------------------------------------------------------------------------------------------
@@ -570,7 +583,8 @@ def test_an_answer_after_the_deadline_is_not_stored(bench: Bench) -> None:
 
 def test_a_deadline_in_the_past_asks_and_keeps_nothing(bench: Bench) -> None:
     report = bench.poller.poll(SESSION, deadline=time.monotonic())
-    assert report.failed == len([e for e in ENDPOINTS if e.when in (polling.When.ONCE, polling.When.EVERY_POLL)])
+    due = (polling.When.ONCE, polling.When.EVERY_POLL, polling.When.EVERY_FOURTH)
+    assert report.failed == len([e for e in ENDPOINTS if e.when in due])
     assert (bench.stored(), bench.ray.requests) == ({}, [])
 
 
@@ -750,6 +764,9 @@ def test_the_answers_of_a_real_ray_are_stored_unchanged(cluster: RayCluster, ray
     assert "Resources" in bench.body("/api/cluster_status?format=1")["data"]["clusterStatus"]
     assert bench.body("/api/version")["session_name"] == cluster.session.name
     assert {"keeps-a-group"} <= {str(row) for row in _values(bench.body("/events"))}
+    actors = {row["actor_id"] for row in bench.body(ACTORS)["data"]["result"]["result"]}
+    assert actors == set(bench.body(LOGICAL_ACTORS)["data"]["actors"]) != set()
+    assert bench.body(UNFINISHED_TASKS.url)["data"]["result"]["result"] == [], "Ray understands all four conditions"
     assert '"plain"' in json.dumps(bench.body(RUNTIME_ENVS))  # redacted when served, not here
 
     assert not any("datasets" in name or "train" in name for name in bench.stored())

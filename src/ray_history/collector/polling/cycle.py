@@ -32,7 +32,6 @@ from .endpoints import (
     TRAIN_V2,
     EmptyAnswers,
     Endpoint,
-    When,
 )
 from .memory import Change, SessionMemory
 
@@ -111,8 +110,7 @@ class Cycle:
 
     def run(self, stopped: Future[None]) -> PollReport:
         for endpoint in self.ranks:
-            missing = endpoint.when is When.ONCE and not self.session.answers[endpoint.url].digest
-            if missing or endpoint.when is When.EVERY_POLL:
+            if self.session.is_due(endpoint, final=self.final):
                 self._enqueue(endpoint)
         try:
             while (self._queue or self._running) and not self._is_over(stopped):

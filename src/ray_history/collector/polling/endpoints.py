@@ -18,6 +18,8 @@ class When(Enum):
     ONCE = auto()
     """Until it was stored once in the session."""
     EVERY_POLL = auto()
+    EVERY_FOURTH = auto()
+    """In the first poll, every fourth after it, and the final one: large answers that change all the time."""
     PER_JOB = auto()
     """For running jobs at their own pace, and once after a job ended."""
     WITH_TRAIN = auto()
@@ -56,6 +58,17 @@ class Endpoint:
 
 JOBS = Endpoint("/api/jobs/")
 NODES = Endpoint("/api/v0/nodes?detail=1&limit=10000", ROWS)
+ACTORS = Endpoint("/api/v0/actors?detail=1&limit=10000", ROWS)
+"""The second source of actors: their events are missing if Ray's GCS gave up exporting, and before Ray 2.52."""
+
+_UNFINISHED = "".join(
+    f"&filter_keys=state&filter_predicates=!%3D&filter_values={state}"
+    for state in ("FINISHED", "FAILED", "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT")
+)
+UNFINISHED_TASKS = Endpoint(f"/api/v0/tasks?detail=1&limit=1000{_UNFINISHED}", ROWS)
+"""What a killed worker could not send any more: RUNNING, pid and place in the logs. Without tasks that wait, of which
+there may be very many: their owners send what is known of them."""
+
 DATASETS = Endpoint("/api/data/datasets/{}", ("datasets",), When.PER_JOB, EmptyAnswers.IGNORED)
 TRAIN_V2 = Endpoint(
     "/api/train/v2/runs/v1", ("train_runs",), When.WITH_TRAIN, EmptyAnswers.IGNORED, absent_statuses=frozenset({500})
@@ -79,11 +92,14 @@ ENDPOINTS = (
     TRAIN_V2,
     TRAIN_V1,
     NODES,
+    ACTORS,
     Endpoint("/api/v0/workers?detail=1&limit=10000", ROWS),
     Endpoint("/api/cluster_status?format=1", ("data",)),
     Endpoint("/api/cluster_status", ("data",)),
     Endpoint("/nodes?view=summary", ("data", "summary"), uncached=True),
     Endpoint("/api/v0/runtime_envs?detail=1&limit=10000", ROWS),
+    UNFINISHED_TASKS,
+    Endpoint("/logical/actors", ("data", "actors"), When.EVERY_FOURTH, uncached=True),
     Endpoint("/events", ("data", "events"), uncached=True),
     NODE,
 )

@@ -82,6 +82,17 @@ class SessionMemory:
         self.polled_at: dict[str, int] = {}
         """The poll that last requested each node."""
 
+    def is_due(self, endpoint: Endpoint, *, final: bool) -> bool:
+        """Whether to request an endpoint that depends on no other answer."""
+        match endpoint.when:
+            case When.ONCE:
+                return not self.answers[endpoint.url].digest
+            case When.EVERY_POLL:
+                return True
+            case When.EVERY_FOURTH:
+                return final or self.number % 4 == 1
+        return False
+
     def update_jobs(self, rows: list[JobRow]) -> None:
         ended: dict[str, bool] = {}
         for row in rows:
