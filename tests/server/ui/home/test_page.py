@@ -391,3 +391,9 @@ def test_the_page_has_a_strict_policy_and_the_chosen_theme(real: tuple[Served, s
     assert page.one("html").attributes["data-theme"] == "dark"
     for script in page.all("script"):
         assert server.get(script.attributes["src"]).status == 200
+
+
+def test_a_rare_state_is_offered_while_it_is_selected(fleet: tuple[Served, list[Made]]) -> None:
+    server, _ = fleet
+    state = home(server, "?state=unknown").one("nav", where=lambda e: e.attributes.get("aria-label") == "State")
+    assert [link.text for link in state.all("a")][-1] == "Unknown 0"

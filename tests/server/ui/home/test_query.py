@@ -13,7 +13,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.layout import Cluster
 from ray_history.index.summary import Job
 from ray_history.server.http.responses import ApiError
-from ray_history.server.ui.home.query import SessionQuery, Term, hidden_match, parse_query, parse_search
+from ray_history.server.ui.home.query import STATES, SessionQuery, Term, hidden_match, parse_query, parse_search
 from ray_history.server.ui.home.rows import Row
 
 TRAINING = Row(
@@ -85,6 +85,7 @@ def test_a_hidden_match_far_from_the_beginning_is_cut_in_front() -> None:
     ("address", "expected"),
     [
         ("", SessionQuery()),
+        ("state=unknown", SessionQuery(state="unknown")),
         ("q=+a+b+&state=live", SessionQuery(q="a b", state="live")),
         ("namespace=a&namespace=b&namespace=a&namespace=", SessionQuery(namespaces=("a", "b"))),
         ("owner=RayJob&ray=2.60.0", SessionQuery(owners=("RayJob",), rays=("2.60.0",))),
@@ -135,7 +136,7 @@ def test_order_and_page_are_no_filters(query: SessionQuery, is_filtered: bool) -
 queries = st.builds(
     SessionQuery,
     q=st.text(st.characters(codec="utf-8"), max_size=50).map(str.strip),
-    state=st.sampled_from(["all", "live", "ended", "lost"]),
+    state=st.sampled_from(STATES),
     namespaces=st.lists(st.text("abc<>&\"' +%", min_size=1, max_size=5), unique=True, max_size=3).map(tuple),
     rays=st.lists(st.text("2.60", min_size=1, max_size=5), unique=True, max_size=3).map(tuple),
     failed=st.booleans(),

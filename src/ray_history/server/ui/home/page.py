@@ -31,6 +31,8 @@ from ray_history.server.ui.render import page, site
 
 _RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d", "all": "All"}
 _STATES = {"all": "All", "live": "Live", "ended": "Ended", "lost": "Lost"}
+_RARE_STATES = {"unknown": "Unknown", "suspended": "Suspended"}
+"""Offered as choices only where the list has such rows."""
 _FILTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "search": ("the search", {"q": ""}),
     "state": ("the state", {"state": "all"}),
@@ -156,6 +158,7 @@ def _filter_values(results: SearchResults, query: SessionQuery) -> dict[str, Any
 
 
 def _state_choices(counts: Counter[str], query: SessionQuery) -> list[dict[str, Any]]:
+    rare = {state: text for state, text in _RARE_STATES.items() if counts[state] or query.state == state}
     return [
         {
             "text": text,
@@ -163,7 +166,7 @@ def _state_choices(counts: Counter[str], query: SessionQuery) -> list[dict[str, 
             "on": query.state == state,
             "n": counts.total() if state == "all" else counts[state],
         }
-        for state, text in _STATES.items()
+        for state, text in (_STATES | rare).items()
     ]
 
 

@@ -2,7 +2,8 @@
 
 q=…                       words that must all match; "a phrase"; -excluded; cluster:, namespace:, owner:, job:,
                           error:, ray: and session: search one field
-state=live|ended|lost|suspended           namespace=, owner=, ray=  may be repeated
+state=live|ended|lost|unknown|suspended
+namespace=, owner=, ray=  each may be repeated
 failed=1  complete=0      range=1h|24h|7d|30d|all   from=, to=  time of the start
 sort=started|…            a leading minus reverses the order; after=  the last row of the previous page
 """
@@ -26,7 +27,7 @@ from ray_history.server.ui.home.rows import Row
 LONGEST_SEARCH = 200
 MOST_CHOICES = 50
 
-STATES = ("all", "live", "ended", "lost", "suspended")
+STATES = ("all", "live", "ended", "lost", "unknown", "suspended")
 RANGES = {"1h": 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400, "all": 0}
 SEARCH_FIELDS = ("cluster", "namespace", "owner", "job", "error", "ray", "session")
 
