@@ -21,6 +21,10 @@ class HeadStandIn(AiohttpStandIn):
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     breaks: set[str] = field(default_factory=set)
     """Paths whose answers are cut off."""
+    hangs: bool = False
+    """Whether requests get no answer, until it is False again."""
+    quiet: bool = False
+    """Whether a followed log is empty: Ray does not begin an answer before the first line."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
     """Set when a client that followed a log disconnects."""
@@ -42,14 +46,16 @@ class HeadStandIn(AiohttpStandIn):
         app.router.add_route("*", "/{path:.*}", self._answer)
         return app
 
-    def _refused(self, request: web.Request) -> web.Response | None:
+    async def _refused(self, request: web.Request) -> web.Response | None:
         self.requests.append((request.method, request.raw_path, dict(request.headers)))
+        while self.hangs:  # noqa: ASYNC110  # tests change it in their thread
+            await asyncio.sleep(0.02)
         if self.token is None or request.headers.get("x-ray-authorization") == f"Bearer {self.token}":
             return None
         return web.Response(status=403, text="Forbidden: Invalid authentication token")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if (refused := self._refused(request)) is not None:
+        if (refused := await self._refused(request)) is not None:
             return refused
         if request.path == "/api/version":
             return web.json_response({"version": "4", "ray_version": self.ray_version, "session_name": self.session})
@@ -64,12 +70,13 @@ class HeadStandIn(AiohttpStandIn):
         return web.Response(status=status, headers=headers, body=body)
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
-        if (refused := self._refused(request)) is not None:
+        if (refused := await self._refused(request)) is not None:
             return refused
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
         try:
-            await response.write(b"first line\n")
+            first = await self._lines.get() if self.quiet else "first line\n"
+            await response.prepare(request)
+            await response.write(first.encode())
             while (line := await self._lines.get()) != "END":
                 await response.write(line.encode())
         except asyncio.CancelledError:
@@ -78,7 +85,7 @@ class HeadStandIn(AiohttpStandIn):
         return response
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
-        if (refused := self._refused(request)) is not None:
+        if (refused := await self._refused(request)) is not None:
             return refused
         socket = web.WebSocketResponse()
         await socket.prepare(request)

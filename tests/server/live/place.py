@@ -26,6 +26,7 @@ class Place:
     server: Served
     kube: KubeStandIn
     head: HeadStandIn
+    client: HeadClient | None
 
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.server.get("/clusters").json
@@ -49,6 +50,7 @@ def place(
         ways.setdefault("address", lambda _: f"http://{head.address}")
         discovery = Discovery(Kubernetes(from_kubeconfig([folder / "kubeconfig"])), first_pause=0.05)
         discovery.list_again = 0.05
-        fleet = Fleet([discovery], HeadClient(HeadResolver(**ways)) if heads else None)
+        client = HeadClient(HeadResolver(**ways)) if heads else None
+        fleet = Fleet([discovery], client)
         with served(store, folder / "cache", AppConfig(fleet=fleet, **(choices or {}))) as server:
-            yield Place(server, kube, head)
+            yield Place(server, kube, head, client)

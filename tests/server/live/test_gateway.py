@@ -435,10 +435,7 @@ def test_a_cluster_with_an_unavailable_token_is_shown_from_the_archive(store: St
 # The archive as fallback.
 
 
-def test_a_head_that_does_not_answer_is_replaced_by_the_archive_with_a_note(
-    here: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
+def test_a_head_that_does_not_answer_is_replaced_by_the_archive_with_a_note(here: Place) -> None:
     good = here.head.address
     here.kube.backends.clear()
     here.head.answers["/nodes"] = (302, {"Location": "http://169.254.169.254/"}, b"")
@@ -468,6 +465,81 @@ def test_an_unreachable_head_is_not_contacted_for_a_while(store: Store, tmp_path
         assert "ray_history_live_clusters 1" in told
         silent = [line for line in told.splitlines() if line.startswith("ray_history_heads_silent_total")]
         assert float(silent[0].split()[1]) >= 1
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"_PATIENCE": 1.0, "_QUIET": 0.1, "_RETRY_AFTER": 0.1, "_RETRY_MAX": 0.4}.items():
+        monkeypatch.setattr(heads_module, name, seconds)
+
+
+def archived(here: Place, path: str) -> bool:
+    """Whether the archive answers, because the head does not."""
+    return "its head cannot be reached: no answer within 1 s" in here.server.get(LIVE + path).headers.get(NOTE, "")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_only_the_first_request_waits_for_a_head_that_hangs(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 3600.0)
+    here.head.hangs = True
+    assert archived(here, "/api/v0/nodes")
+    before = len(here.head.requests)
+    for path in ("/api/v0/nodes", "/nodes?view=summary", "/", "/_status"):
+        assert archived(here, path)
+    assert len(here.head.requests) == before
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_hanging_head_is_probed_less_and_less_often_until_it_is_back(here: Place) -> None:
+    here.head.hangs = True
+    assert archived(here, "/api/v0/nodes")
+    assert here.client is not None
+    (outage,) = here.client._outages.values()
+    until(lambda: outage.pause == 0.4)
+    here.server.get(f"{LIVE}/nodes")
+    assert {path for _, path, _ in here.passed_on()} == {"/api/v0/nodes"}, "only the probe contacts it"
+    here.head.hangs = False
+    until(lambda: outage.ended is not None)
+    assert NOTE not in here.server.get(f"{LIVE}/nodes").headers
+    here.head.hangs = True
+    assert archived(here, "/nodes")
+    (again,) = here.client._outages.values()
+    assert (again is not outage, again.pause) == (True, 0.4), "it hangs again soon"
+    here.kube.delete("RayCluster", "default", "demo")
+    until(lambda: not here.client._outages)
+
+
+def test_the_page_of_a_running_cluster_does_not_wait_for_the_head(here: Place) -> None:
+    here.head.ray_version = "2.59.9"
+    assert here.server.get(f"{LIVE}/_status").json["note"] == ""
+    here.head.hangs = True
+    before = len(here.head.requests)
+    page = here.server.get(f"{LIVE}/")
+    assert (page.status, NOTE in page.headers) == (200, False)
+    assert b"Ray 2.59.9" in page.body
+    assert len(here.head.requests) == before
+    here.head.hangs = False
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_empty_log_is_followed_until_its_first_line(here: Place) -> None:
+    here.head.quiet = True
+    connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=60)
+    polls = len(here.head.requests) - len(here.passed_on())
+    connection.request("GET", f"{LIVE}/api/v0/logs/stream?node_id=x&filename=y")
+    until(lambda: len(here.head.requests) - len(here.passed_on()) > polls, "the head is probed")
+    here.head.more("late line\n")
+    response = connection.getresponse()
+    assert response.readline() == b"late line\n"
+    assert NOTE not in {name.lower() for name, _ in response.getheaders()}
+    connection.close()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("path", ["/api/v0/logs/stream?node_id=x&filename=y", "/api/v0/logs/file?node_id=x&filename=y"])
+def test_logs_of_a_head_that_hangs_come_from_the_archive(here: Place, path: str) -> None:
+    here.head.hangs = True
+    assert archived(here, path)
 
 
 def test_a_running_cluster_without_stored_data_answers_503(store: Store, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.server.ui.written_sessions import end_long_ago
 from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
 from tests.support.kube_stand_in import ray_cluster
+from tests.support.waiting import until
 
 from .place import Place, place
 
@@ -45,7 +46,8 @@ class Watched:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     monkeypatch.setattr(gateway, "_AVAILABLE_FOR", 10.0**9)  # the stored session is older than an hour
-    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
+    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.1)
+    monkeypatch.setattr(heads_module, "_RETRY_MAX", 0.1)
     store = open_store(DirectorySettings(tmp_path / "archive"))
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
@@ -125,6 +127,7 @@ def test_an_open_page_reports_an_unreachable_head_until_it_answers(here: Watched
     reload(page)
     assert "its head cannot be reached" in page.value(f"{NOTE}.textContent")
     here.address = address
+    until(lambda: not here.place.server.get(f"{LIVE}_status").json["note"])
     reload(page)
     assert page.value("document.querySelector('.hb-live [data-word]').textContent") == "Live"
     assert page.value(f"!{NOTE}")

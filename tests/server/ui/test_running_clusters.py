@@ -14,7 +14,6 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.auth import AuthSettings, make_backend
-from ray_history.server.live import heads as heads_module
 from tests.server.live.place import Place, place
 from tests.server.ui.fleets import write_fleet
 from tests.server.ui.home.test_page import cell, home, names, rows
@@ -222,20 +221,19 @@ def test_the_version_that_a_head_reports_is_escaped(here: Place) -> None:
     here.head.ray_version = "<script>x</script>"
     here.kube.put("RayCluster", ray_cluster("default", "demo"))
     here.until_known()
+    assert here.server.get(f"{LIVE}/_status").status == 200  # the head has reported its version
     body = here.server.get(f"{LIVE}/", BROWSER).body
     assert b"<script>x" not in body
     assert "Ray <script>x</script>" in parsed(body).one("header", "hb-live").text
 
 
-def test_the_fallback_to_the_archive_shows_the_reason_below_the_bar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heads_module, "_RETRY_AFTER", 0.0)
+def test_the_fallback_to_the_archive_shows_the_reason_below_the_bar(tmp_path: Path) -> None:
     write_archive(opened(tmp_path), Generation.C, Cluster("default", "demo"))
     with place(opened(tmp_path), tmp_path, address=lambda _: "http://127.0.0.1:1") as here:
         here.kube.put("RayCluster", ray_cluster("default", "demo"))
         here.until_known()
         assert here.server.get(f"/s/default/demo/{STORED}/api/version").status == 200
+        assert "its head cannot be reached" in here.server.get(f"{LIVE}/_status").json["note"]
         page = parsed(here.server.get(f"{LIVE}/", BROWSER).body)
         assert not page.all("header", "hb-live")
         assert page.one("header", "hbar")

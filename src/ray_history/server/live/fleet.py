@@ -141,6 +141,7 @@ class Fleet:
             running = self.running
             uids = {each.cluster.uid for each in running}
             self._reports = {uid: report for uid, report in self._reports.items() if uid in uids}
+            heads.forget_all_but(uids)
             await asyncio.gather(*(self._poll_head(heads, each, semaphore) for each in running if self._is_due(each)))
             try:
                 await asyncio.wait_for(self._changed.wait(), _POLL_INTERVAL)

@@ -5,16 +5,19 @@ Invariants:
 * of the viewer's request only the path, the query and the accepted types are forwarded: no cookie, no token;
 * of the head's answer only a few headers are forwarded, and nothing that a browser would run: the owner of a cluster
   must not be able to run scripts in pages of others;
-* if a head does not answer, HeadUnreachable is raised before anything is sent to the viewer, and the head is not
-  contacted again for some seconds.
+* if a head does not answer, HeadUnreachable is raised before anything is sent to the viewer. Until it answers again, a
+  probe in the background alone contacts it, after pauses that double, so that no viewer waits for it a second time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -25,10 +28,19 @@ from ray_history.kube import HeadEndpoint, HeadResolver, KubeError
 
 from .running import RunningCluster
 
-_CONNECT_TIMEOUT = 5.0
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 5.0
+"""Seconds in which an answer has to begin, and in which it has to continue unless it is a log."""
 _TIMEOUT = 60.0
-"""Ray's own limit for a listing is 30 seconds."""
-_RETRY_AFTER = 5.0
+"""Seconds for a whole answer, except for a log that is followed."""
+_QUIET = 2.0
+"""Seconds without an answer to a request to follow a log, after which the head is probed: Ray begins its answer with
+the first line."""
+_RETRY_AFTER, _RETRY_MAX = 5.0, 60.0
+"""The first and the longest pause before a probe, in seconds."""
+_STABLE_AFTER = 60.0
+"""Seconds after an outage in which the next one begins with a longer pause."""
 MAX_BODY = 128 << 20
 """Ten times the size of 10,000 rows with details."""
 _HEADERS = {"User-Agent": f"ray-history/{__version__}"}
@@ -36,6 +48,10 @@ _HEADERS = {"User-Agent": f"ray-history/{__version__}"}
 
 class HeadUnreachable(Exception):
     """The head cannot be contacted, or does not answer; the message gives the reason in one line."""
+
+
+class HeadRefused(HeadUnreachable):
+    """The head answers, but not to this server."""
 
 
 class Version(msgspec.Struct):
@@ -66,13 +82,30 @@ class HeadResponse:
         return bytes(body)
 
 
+@dataclass(eq=False)
+class _Outage:
+    """The time in which a head does not answer."""
+
+    running: RunningCluster
+    reason: str
+    pause: float
+    ended: float | None = None
+    probing: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        self.ended = time.monotonic()
+
+
 class HeadClient:
     """The client for all heads. It must be used and closed within one event loop."""
 
     def __init__(self, resolver: HeadResolver) -> None:
         self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
-        self._unreachable: dict[str, tuple[float, str]] = {}
+        self._outages: dict[str, _Outage] = {}
+        """The last outage of each cluster, by UID."""
+        self._versions: dict[str, Version | HeadUnreachable] = {}
+        """The last answer to the question for the version, or why there was none."""
         self.requests_total = 0
         self.failures_total = 0
 
@@ -86,26 +119,58 @@ class HeadClient:
         accept: str = "*/*",
         *,
         follow: bool = False,
+        is_probe: bool = False,
     ) -> AsyncIterator[HeadResponse]:
-        """The head's answer. With `follow` it has no time limit."""
-        self._check_reachable(running)
-        timeout = aiohttp.ClientTimeout(total=None if follow else _TIMEOUT, sock_connect=_CONNECT_TIMEOUT)
+        """The head's answer. With `follow` it has no time limit once it has begun."""
+        if not is_probe:
+            self._check_reachable(running)
         self.requests_total += 1
+        deadline, target = asyncio.get_running_loop().time() + _PATIENCE, path + (f"?{query}" if query else "")
+        may_pause = follow or "/logs" in path
+        timeout = aiohttp.ClientTimeout(
+            total=None if follow else _TIMEOUT, sock_connect=_PATIENCE, sock_read=None if may_pause else _PATIENCE
+        )
         for may_retry in (True, False):
-            endpoint = await self._endpoint(running)
-            headers = {**endpoint.headers, **_HEADERS, "Accept": accept, "Accept-Encoding": "identity"}
-            url = URL(endpoint.address + path + (f"?{query}" if query else ""), encoded=True)
             with self._unreachable_on_failure(running):
-                response = await self._open_session().request(
-                    method, url, headers=headers, timeout=timeout, **{**endpoint.transport, "allow_redirects": False}
-                )
+                async with asyncio.timeout_at(deadline):
+                    endpoint = await self._endpoint(running)
+                headers = {**endpoint.headers, **_HEADERS, "Accept": accept, "Accept-Encoding": "identity"}
+                transport = {**endpoint.transport, "allow_redirects": False}
+                url = URL(endpoint.address + target, encoded=True)
+                request = self._send(method, url, headers=headers, timeout=timeout, **transport)
+                if follow:
+                    response = await self._first_line(running, request)
+                else:
+                    async with asyncio.timeout_at(deadline):
+                        response = await request
             try:
                 if response.status in (401, 403) and may_retry and self._resolver.forget_token(running.cluster):
                     continue  # the token may have been renewed
-                yield await self._answer(running, response)
+                answer = await self._answer(running, response)
+                if isinstance(self._versions.get(running.cluster.uid), HeadUnreachable):
+                    del self._versions[running.cluster.uid]
+                yield answer
                 return
             finally:
                 response.close()
+
+    async def _send(self, method: str, url: URL, **options: Any) -> aiohttp.ClientResponse:
+        return await self._open_session().request(method, url, **options)
+
+    async def _first_line(
+        self, running: RunningCluster, request: Coroutine[Any, Any, aiohttp.ClientResponse]
+    ) -> aiohttp.ClientResponse:
+        """The answer of a followed log. As long as the log is empty, only a probe tells whether the head answers."""
+        task = asyncio.create_task(request)
+        try:
+            await asyncio.wait({task}, timeout=_QUIET)
+            while not task.done():
+                async with asyncio.timeout(_PATIENCE - _QUIET):
+                    await self.version(running, is_probe=True)
+                await asyncio.wait({task}, timeout=_TIMEOUT)
+            return task.result()
+        finally:
+            task.cancel()
 
     @asynccontextmanager
     async def open_websocket(
@@ -113,33 +178,59 @@ class HeadClient:
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         self._check_reachable(running)
         self.requests_total += 1
-        endpoint = await self._endpoint(running)
-        transport = {
-            name: value for name, value in endpoint.transport.items() if name in ("ssl", "server_hostname", "proxy")
-        }
         with self._unreachable_on_failure(running):
-            socket = await self._open_session().ws_connect(
-                URL(endpoint.address + path, encoded=True),
-                headers={**endpoint.headers, **_HEADERS},
-                max_msg_size=MAX_BODY,
-                **transport,
-            )
+            async with asyncio.timeout(_PATIENCE):
+                endpoint = await self._endpoint(running)
+                transport = {
+                    name: value
+                    for name, value in endpoint.transport.items()
+                    if name in ("ssl", "server_hostname", "proxy")
+                }
+                socket = await self._open_session().ws_connect(
+                    URL(endpoint.address + path, encoded=True),
+                    headers={**endpoint.headers, **_HEADERS},
+                    max_msg_size=MAX_BODY,
+                    **transport,
+                )
         try:
             yield socket
         finally:
             await socket.close()
 
-    async def version(self, running: RunningCluster) -> Version:
+    async def version(self, running: RunningCluster, *, is_probe: bool = False) -> Version:
         """The version of Ray and the session of the head."""
-        async with self.request(running, "GET", "/api/version") as answer:
-            try:
-                return msgspec.json.decode(await answer.read(), type=Version)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                raise HeadUnreachable(
-                    f"its head answered {answer.status} without a version: not a Ray Dashboard"
-                ) from None
+        uid = running.cluster.uid
+        try:
+            async with self.request(running, "GET", "/api/version", is_probe=is_probe) as answer:
+                try:
+                    version = msgspec.json.decode(await answer.read(), type=Version)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    reason = f"its head answered {answer.status} without a version: not a Ray Dashboard"
+                    raise HeadRefused(reason) from None
+        except HeadUnreachable as error:
+            self._versions[uid] = error
+            raise
+        self._versions[uid] = version
+        return version
+
+    def last_version(self, running: RunningCluster) -> Version:
+        """What the head reported last, without contacting it; HeadUnreachable if it did not answer then."""
+        self._check_reachable(running)
+        last = self._versions.get(running.cluster.uid, Version())
+        if isinstance(last, HeadUnreachable):
+            raise HeadUnreachable(str(last))
+        return last
+
+    def forget_all_but(self, uids: Collection[str]) -> None:
+        """Forget the heads of clusters that are gone."""
+        for uid in [uid for uid in self._outages if uid not in uids]:
+            outage = self._outages.pop(uid)
+            if outage.probing is not None:
+                outage.probing.cancel()
+        self._versions = {uid: last for uid, last in self._versions.items() if uid in uids}
 
     async def close(self) -> None:
+        self.forget_all_but(())
         if self._session is not None:
             await self._session.close()
 
@@ -153,9 +244,9 @@ class HeadClient:
         """The answer of the dashboard; refusals, redirects and errors of the API server raise HeadUnreachable."""
         status = response.status
         if status in (401, 403):
-            raise HeadUnreachable(f"its head refused the request with {status}: the required token is missing or wrong")
+            raise HeadRefused(f"its head refused the request with {status}: the required token is missing or wrong")
         if 300 <= status < 400 and status != 304:
-            raise HeadUnreachable(f"its head answered with a redirect ({status}), which is not followed")
+            raise HeadRefused(f"its head answered with a redirect ({status}), which is not followed")
         answer = HeadResponse(status, response.headers, self._pieces(running, response))
         if self._resolver.through_api_server and status >= 400 and answer.media_type == "application/json":
             body = await answer.read()
@@ -174,19 +265,40 @@ class HeadClient:
         try:
             yield
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            reason = str(error).replace("\n", " ") or type(error).__name__
+            reason = str(error).replace("\n", " ") or f"no answer within {_PATIENCE:g} s"
             raise self._failed(running, f"its head cannot be reached: {reason[:200]}") from error
 
     def _failed(self, running: RunningCluster, reason: str) -> HeadUnreachable:
         self.failures_total += 1
-        self._unreachable[running.cluster.uid] = time.monotonic() + _RETRY_AFTER, reason
+        uid, last = running.cluster.uid, self._outages.get(running.cluster.uid)
+        if last is None or last.ended is not None:
+            is_repeated = last is not None and time.monotonic() - (last.ended or 0.0) < _STABLE_AFTER
+            pause = min(last.pause * 2, _RETRY_MAX) if last and is_repeated else _RETRY_AFTER
+            outage = self._outages[uid] = _Outage(running, reason, pause)
+            outage.probing = asyncio.create_task(self._probe(outage))
         return HeadUnreachable(reason)
 
+    async def _probe(self, outage: _Outage) -> None:
+        """Ask the head for its version until it answers."""
+        while outage.ended is None:
+            await asyncio.sleep(outage.pause)
+            try:
+                await self.version(outage.running, is_probe=True)
+            except HeadRefused:
+                outage.end()  # it answers: each request gets its own reason
+            except HeadUnreachable:
+                outage.pause = min(outage.pause * 2, _RETRY_MAX)
+            except Exception:  # without a probe the head would never be contacted again
+                logger.exception("%s: the probe of the head failed", outage.running.name)
+                outage.pause = _RETRY_MAX
+            else:
+                outage.end()
+
     def _check_reachable(self, running: RunningCluster) -> None:
-        until, reason = self._unreachable.get(running.cluster.uid, (0.0, ""))
-        if time.monotonic() < until:
-            raise HeadUnreachable(reason)
-        self._unreachable.pop(running.cluster.uid, None)
+        outage = self._outages.get(running.cluster.uid)
+        if outage is not None and outage.ended is None:
+            outage.running = running  # the address may have changed
+            raise HeadUnreachable(outage.reason)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -76,8 +76,9 @@ class LiveDashboard:
 
     async def page(self, request: Request) -> Response:
         running = running_of(request.scope)
-        # If the head does not answer, this raises before anything is sent, and the archive is shown instead.
-        return await self.show(request, running, await self.heads.version(running))
+        # The page does not wait for the head. If the last question was not answered, this raises, and the archive is
+        # shown instead.
+        return await self.show(request, running, self.heads.last_version(running))
 
     async def status(self, request: Request) -> Response:
         version = await self.heads.version(running_of(request.scope))

@@ -49,6 +49,8 @@ DETAIL_STREAM_BYTES = 96 << 20
 """Memory reserved for a streamed answer with details."""
 STREAM_BYTES = 24 << 20
 """Memory reserved for a streamed answer without details."""
+_OUTDATED_AFTER = 30.0
+"""Seconds after a comparison with the archive in which requests do not wait for the next one."""
 _WAIT_MAX = 3.0
 """Seconds after the start of a comparison with the archive in which requests wait for it."""
 TRUSTED_FOR = 60.0
@@ -269,8 +271,8 @@ class Sessions:
         return self._start(session) if due else running
 
     def _is_outdated(self, opened: OpenSession) -> bool:
-        # Twice the interval: while requests keep coming, comparisons in the background are never that late.
-        return opened.may_grow and time.monotonic() - opened.compared > self._recheck * 2
+        # At least twice the interval: while requests keep coming, comparisons in the background are never that late.
+        return opened.may_grow and time.monotonic() - opened.compared > max(self._recheck * 2, _OUTDATED_AFTER)
 
     def _takes_turn(self, opened: OpenSession) -> bool:
         """Whether the caller, who holds the lock, has to start the next comparison."""
