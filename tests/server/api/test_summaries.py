@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +18,9 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.read.tables import Tables
 from ray_history.server.api import summaries
 from ray_history.server.api.lineage import Attempt, Node, build_tree, count_attempts, tree_json
+from tests.history import rebuilt
 from tests.server.serving import Served, served
+from tests.server.ui.written_sessions import SESSION, write_session
 from tests.support.captured import captured, write_archive
 
 S = f"/s/default/parity/{captured().session}"
@@ -348,3 +351,34 @@ def test_names_are_written_as_json() -> None:
     assert (group["name"], group["key"], group["link"]) == ('say "hi"\n', 'say "hi"\n', None)
     assert [child["link"] for child in group["children"]] == [{"type": "task", "id": "a"}, {"type": "task", "id": "b"}]
     assert (actor["name"], actor["link"]) == ("ü", {"type": "actor", "id": "1"})
+
+
+@pytest.mark.parametrize(
+    ("version", "keys"),
+    [
+        ("2.56.1", ["work"]),
+        ("2.57.0", ["first", "second"]),
+        ("2.60.0", ["first", "second"]),
+        (None, ["first", "second"]),
+    ],
+)
+def test_tasks_are_counted_by_function_or_by_name_as_their_ray_does(
+    tmp_path: Path, version: str | None, keys: list[str]
+) -> None:
+    names = ("first", "second")
+    events = [
+        event
+        for number, name in enumerate(names)
+        for event in (
+            rebuilt.task(rebuilt.task_id(number), taskName=name, taskFunc=rebuilt.function("work")),
+            rebuilt.lifecycle(rebuilt.task_id(number), ("RUNNING", 1)),
+        )
+    ]
+    polled = {"restful__api__version": {"ray_version": version}} if version else {}
+    with served(write_session(tmp_path, events, endpoints=polled), tmp_path / "cache") as server:
+        path = f"/s/default/written/{SESSION}/api/v0/tasks/summarize"
+        found = cluster(server.get(path).json)
+        by_name = cluster(server.get(f"{path}?summary_by=task_name").json)
+    assert list(found["summary"]) == keys
+    assert [each["func_or_class_name"] for each in found["summary"].values()] == keys
+    assert list(by_name["summary"]) == ["first", "second"]

@@ -1,11 +1,12 @@
 """Counts of tasks and actors by state: `/api/v0/tasks/summarize` and `/api/v0/actors/summarize`.
 
-By function name they are counted and written by SQL. `summary_by=lineage` makes a tree with a node for every task. Ray
-looks at 10,000 tasks at most; here all are counted.
+By name or function they are counted and written by SQL. `summary_by=lineage` makes a tree with a node for every task.
+Ray looks at 10,000 tasks at most; here all are counted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, cast
@@ -35,6 +36,9 @@ TREE_MAX = 1_200_000
 """Task attempts in a tree. Each takes about 300 bytes of memory until the answer is sent, and 300 bytes of it."""
 
 _NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
+_FUNCTION = "coalesce(func_or_class_name, '')"
+_BY_NAME_SINCE = (2, 57)
+"""The first version of Ray that counts tasks by their names. Older ones count by function."""
 _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
@@ -57,7 +61,7 @@ class Totals(NamedTuple):
 
 
 def summarize_tasks(request: SessionRequest) -> Response:
-    """Counts by name and state, or the tree of which task started which."""
+    """Counts by name (by function before Ray 2.57) and state, or the tree of which task started which."""
     summary_by = one_of(request.query, "summary_by", ("func_name", "task_name", "lineage"), "func_name")
     integer(request.query, "timeout", 30, minimum=0)  # nothing here takes that long
     wanted = parse_filters(request.query)
@@ -76,7 +80,9 @@ def summarize_tasks(request: SessionRequest) -> Response:
                 "is filtered out or unknown."
             )
     else:
-        summary, totals = _by_name(request, *_groups(request, matching, values, wanted))
+        by_function = summary_by == "func_name" and _counts_by_function(request)
+        groups = _groups(request, matching, values, wanted)
+        summary, totals = _by_name(request, *groups, _FUNCTION if by_function else _NAME)
     result = {
         "total_tasks": totals.functions,
         "total_actor_tasks": totals.methods,
@@ -148,13 +154,19 @@ def _groups(
     return f"select {columns} from {tasks} group by all", values
 
 
-def _by_name(request: SessionRequest, groups: str, values: list[object]) -> tuple[Iterator[str], Totals]:
-    rows = request.tables.fetch(_named_counts(groups, _NAME), values)
+def _counts_by_function(request: SessionRequest) -> bool:
+    version = re.match(r"(\d+)\.(\d+)", str(request.open.facts.get("ray_version")))
+    return version is not None and (int(version[1]), int(version[2])) < _BY_NAME_SINCE
+
+
+def _by_name(request: SessionRequest, groups: str, values: list[object], key: str) -> tuple[Iterator[str], Totals]:
+    """The counts by `key`, the SQL of a name."""
+    rows = request.tables.fetch(_named_counts(groups, key), values)
     # Names that differ only in a secret are counted together.
     names = {name: clean for *_, name in rows if (clean := request.redacted(name)) != name}
     if names:
         pairs = ", ".join(f"{text(name)}: {text(clean)}" for name, clean in names.items())
-        rows = request.tables.fetch(_named_counts(groups, f"coalesce(map {{{pairs}}}[{_NAME}], {_NAME})"), values)
+        rows = request.tables.fetch(_named_counts(groups, f"coalesce(map {{{pairs}}}[{key}], {key})"), values)
     return _object(row[0] for row in rows), Totals(*rows[0][1:5]) if rows else Totals()
 
 
