@@ -148,6 +148,16 @@ def test_actors_are_polled_though_events_describe_them(bench: Bench) -> None:
     assert bench.body(ACTORS) == bench.ray.answers[ACTORS]
 
 
+def test_tasks_that_ended_are_not_kept_as_running(bench: Bench) -> None:
+    url = UNFINISHED_TASKS.url
+    bench.poll()
+    bench.ray.answers[url] = rows()
+    bench.poll(2)
+    assert bench.body(url) != rows(), "a cluster that shuts down may give two empty answers"
+    bench.poll()
+    assert bench.body(url) == rows()
+
+
 # Outcomes ------------------------------------------------------------------------------------------------------------
 
 

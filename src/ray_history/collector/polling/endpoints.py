@@ -35,7 +35,7 @@ class EmptyAnswers(Enum):
     FIRST = auto()
     """If there is no answer yet; it never replaces one."""
     THIRD = auto()
-    """The third in a row replaces a full one, except in the final poll: users do delete Serve applications."""
+    """The third in a row replaces a full one, except in the final poll: users delete Serve applications, tasks end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ _UNFINISHED = "".join(
     f"&filter_keys=state&filter_predicates=!%3D&filter_values={state}"
     for state in ("FINISHED", "FAILED", "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT")
 )
-UNFINISHED_TASKS = Endpoint(f"/api/v0/tasks?detail=1&limit=1000{_UNFINISHED}", ROWS)
+UNFINISHED_TASKS = Endpoint(f"/api/v0/tasks?detail=1&limit=1000{_UNFINISHED}", ROWS, empty_answers=EmptyAnswers.THIRD)
 """What a killed worker could not send any more: RUNNING, pid and place in the logs. Without tasks that wait, of which
 there may be very many: their owners send what is known of them."""
 
