@@ -129,6 +129,7 @@ def test_every_surface_reports_the_same_state(server: Served, cluster: str) -> N
         "bar": in_bar(server, cluster),
         "completeness": completeness["state"],
         "has ended": completeness["ended_ns"] is not None,
+        "end while live": state == "live" and completeness["ended"],
         "follows": is_followed(server, cluster),
         "nodes": {row["state"] for row in nodes},
         "live": live.status,
@@ -138,6 +139,7 @@ def test_every_surface_reports_the_same_state(server: Served, cluster: str) -> N
         "bar": state,
         "completeness": state,
         "has ended": state != "live",
+        "end while live": state == "live" and None,
         "follows": state == "live",
         "nodes": {"ALIVE" if state == "live" else "DEAD"},
         # The archive stands in for the head only as long as ledgers report a running session.

@@ -32,6 +32,11 @@ EXPLANATIONS = [
     (r"^/(nodes|logical)", r"\.cmdline\b", "a process shows the method that it runs: the poll was seconds before"),
     (r"^/events$", r"\.events\.0[678]000000$", "a request for a job's events leaves an empty group in Ray"),
     (r"^/events", r"\.time$", "Ray adds it on a request for /api/v0/cluster_events"),
+    (
+        r"^/api/v0/cluster_metadata",
+        r"\.(gitCommit|sessionId)$",
+        "Ray leaves them out where usage statistics are disabled",
+    ),
     (r"^/api/cluster_status", r"\.(time|\w+Time)$", "when the report was made and how long it took"),
     (r"^/api/cluster_status", r"\.(autoscalingStatus|clusterStatus)$", "a text with the time of the report"),
     (r"^/api/serve", r"\.controller_health_metrics\.", "timings of Serve's controller: the poll was seconds before"),

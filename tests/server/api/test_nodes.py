@@ -10,13 +10,19 @@ from tests.server.serving import Served
 pytestmark = pytest.mark.xdist_group("captured archives")
 
 
-def test_nodes_of_an_ended_session_stay_alive_so_that_the_frontend_shows_their_logs(server: Served) -> None:
+def test_nodes_of_an_ended_session_are_dead_and_their_logs_are_shown(server: Served) -> None:
     summary = ask(server, "whole", "/nodes?view=summary").json["data"]["summary"]
-    assert {node["raylet"]["state"] for node in summary} == {"ALIVE"}
+    ends = {(node["raylet"]["state"], node["raylet"]["stateMessage"]) for node in summary}
+    assert ends == {("DEAD", "The cluster was terminated.")}
+    assert all(int(node["raylet"]["endTimeMs"]) > 0 for node in summary)
+    with_logs = ask(server, "whole", "/nodes?view=logs").json["data"]["summary"]
+    assert {node["raylet"]["state"] for node in with_logs} == {"ALIVE"}, "the frontend shows the logs of no others"
+    observed = ask(server, "whole", "/nodes?view=summary&raw=1").json["data"]["summary"]
+    assert {node["raylet"]["state"] for node in observed} == {"ALIVE"}
     assert {row["state"] for row in ask(server, "whole", "/api/v0/nodes").rows} == {"DEAD"}
     assert all(node["cpu"] > 0 and node["raylet"]["resourcesTotal"]["CPU"] == 3.0 for node in summary)
     detail = ask(server, "whole", f"/nodes/{SIDE_NODE}").json["data"]["detail"]
-    assert detail["raylet"]["state"] == "ALIVE"
+    assert (detail["raylet"]["state"], detail["raylet"]["stateMessage"]) == ("DEAD", "The cluster was terminated.")
     assert detail["actors"][LONG_ACTOR]["state"] == "DEAD"
     assert detail["workers"]
 

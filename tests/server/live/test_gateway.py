@@ -59,21 +59,31 @@ def test_a_running_cluster_is_listed_once_followed_by_its_older_sessions(store: 
     with place(store, tmp_path) as here:
         before = here.rows()
         assert {row["sessionName"] for row in before} == {STORED}
-        here.kube.put("RayCluster", ray_cluster("team", "other", owner=("RayJob", "nightly"), service=None))
+        later = ray_cluster("team", "other", owner=("RayJob", "nightly"), service=None)
+        later["metadata"]["creationTimestamp"] = "2026-11-15T20:58:00Z"
+        here.kube.put("RayCluster", later)
         here.until_known()
         assert here.rows()[:2] == [
             {
                 "name": "other",
                 "namespace": "team",
                 "sessionName": "live",
-                "createTime": "2026-11-15 20:55:00 +0000 UTC",
-                "createTimeStamp": 1794776100,
+                "createTime": "2026-11-15 20:58:00 +0000 UTC",
+                "createTimeStamp": 1794776280,
                 "ownerKind": "rayjob",
                 "ownerName": "nightly",
             },
             next(row for row in before if row["name"] == "other"),
         ]
         assert len(here.rows()) == 3
+
+
+def test_a_running_session_is_listed_once_while_its_head_cannot_be_asked(store: Store, tmp_path: Path) -> None:
+    with place(store, tmp_path) as here:
+        here.kube.put("RayCluster", ray_cluster("team", "other", service=None))
+        here.until_known()
+        assert [row["sessionName"] for row in here.rows() if row["name"] == "other"] == ["live"]
+        assert here.server.get(f"/s/team/other/{STORED}/api/version").status == 200
 
 
 def test_the_stored_part_of_the_running_session_is_not_listed_but_opens(here: Place) -> None:

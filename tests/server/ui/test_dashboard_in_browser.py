@@ -310,14 +310,14 @@ def test_the_logs_of_a_node_that_died_before_the_end_can_be_found(chromium: Chro
     with served(store, tmp_path / "cache") as server, chromium.page() as page:
         walk = Walk(page, server, session)
         states = {node["raylet"]["nodeId"]: node["raylet"]["state"] for node in nodes_of(walk, "summary")}
-        assert states == {NODE: "ALIVE", OTHER_NODE: "DEAD"}, "as they are"
+        assert states == {NODE: "DEAD", OTHER_NODE: "DEAD"}, "as the end of the cluster left them"
         assert {node["ip"] for node in nodes_of(walk, "logs")} == {"192.0.2.2", "192.0.2.9, DEAD"}
         page.open(f"{server.url}{session}/#/logs")
         walk.until(f"Node ID: {OTHER_NODE} (IP: 192.0.2.9, DEAD)")
         page.click(f"a[href*='{OTHER_NODE}']")
         walk.click("li > a", "raylet.out")
         walk.until("these were its last words")
-        walk.to("/cluster", "ALIVE x 1", "DEAD x 1")
+        walk.to("/cluster", "DEAD x 2")
         assert page.complaints == []
 
 

@@ -36,14 +36,20 @@ _NO_OBJECTS = "Ray exports no data about objects, so the history of a session ha
 
 
 def cluster_metadata(request: SessionRequest) -> Response:
-    """Versions of Ray and Python, and the name of the session."""
+    """Versions of Ray and Python, and the name of the session.
+
+    Ray leaves out its commit, operating system and session id where usage statistics are disabled.
+    """
     facts = request.open.facts
     metadata = {
         "rayVersion": facts.get("ray_version"),
         "pythonVersion": facts.get("python_version"),
         "rayInitCluster": False,
+        "gitCommit": facts.get("ray_commit"),
+        "sessionId": request.open.session.name,
     }
-    return enveloped(request.redacted(polled_data(request, "/api/v0/cluster_metadata") or metadata))
+    polled = polled_data(request, "/api/v0/cluster_metadata")
+    return enveloped(request.redacted(metadata | {name: value for name, value in polled.items() if value is not None}))
 
 
 def version(request: SessionRequest) -> Response:

@@ -95,7 +95,7 @@ def list_nodes(request: SessionRequest) -> Response:
 def get_node(request: SessionRequest) -> Response:
     """One node with its workers and actors."""
     node_id = request.path_param("node_id")
-    rows = _node_rows(request, "where node_id = ?", [node_id])
+    rows = _node_rows(request, request.view, "where node_id = ?", [node_id])
     if not rows:  # Ray answers 200, with a body that looks like a node
         raise ApiError(404, f"Node {node_id[:200]} does not exist")
     polled = polled_details(request, [node_id]) or polled_summaries(polled_data(request, "/nodes?view=summary"))
@@ -109,7 +109,7 @@ def get_node(request: SessionRequest) -> Response:
 def _summary(request: SessionRequest) -> Response:
     data = polled_data(request, "/nodes?view=summary")
     summaries = polled_summaries(data)
-    rows = _node_rows(request)
+    rows = _node_rows(request, request.view)
     summaries = polled_details(request, {row.node_id for row in rows} - summaries.keys()) | summaries
     if request.view.at is None:
         resource_texts, held = object_of(data.get("nodeLogicalResources")), {}
@@ -133,7 +133,7 @@ def _nodes_with_logs(request: SessionRequest) -> Response:
     with_logs = request.open.logs.nodes()
     polled = polled_summaries(polled_data(request, "/nodes?view=summary"))
     nodes = []
-    for row in _node_rows(request):
+    for row in _node_rows(request, _observed(request)):
         if row.node_id in with_logs:
             node = merge_polled(request, row, polled.get(row.node_id, {}))
             if node["raylet"]["state"] != "ALIVE":
@@ -145,18 +145,24 @@ def _nodes_with_logs(request: SessionRequest) -> Response:
 
 def _host_names(request: SessionRequest) -> Response:
     """The hosts of the nodes that were alive, in an ended session at its end."""
-    names = {row.hostname or row.name or row.node_id for row in _node_rows(request) if row.state == "ALIVE"}
+    names = {
+        row.hostname or row.name or row.node_id
+        for row in _node_rows(request, _observed(request))
+        if row.state == "ALIVE"
+    }
     return enveloped({"hostNameList": sorted(names)}, "Node hostname list fetched.")
 
 
 def _observed(request: SessionRequest) -> View:
-    """Nodes as last observed, in an ended session too: the frontend shows the logs of ALIVE nodes only."""
+    """Nodes as last observed, not closed by the end of their session."""
     return View(request.view.at)
 
 
-def _node_rows(request: SessionRequest, where: str = "", values: list[object] | None = None) -> list[NodeRow]:
+def _node_rows(
+    request: SessionRequest, view: View, where: str = "", values: list[object] | None = None
+) -> list[NodeRow]:
     rows = request.tables.rows(
-        f"select {_COLUMNS} from {request.tables.source('nodes', _observed(request))} {where} "
+        f"select {_COLUMNS} from {request.tables.source('nodes', view)} {where} "
         "order by is_head_node desc nulls last, start_ns nulls last, node_id",
         values or [],
     )

@@ -99,7 +99,7 @@ def completeness_facts(request: SessionRequest) -> dict[str, Any]:
         "session": request.open.session.name,
         "state": request.open.state,
         "completeness": completeness_report(request).all.as_json(),
-        "ended": facts.get("ended"),
+        "ended": None if request.open.ended_ns is None else facts.get("ended"),
         "ended_ns": request.open.ended_ns,
         "events": {
             "received": facts.get("events_received"),

@@ -26,6 +26,8 @@ from .running import LIVE, RunningCluster
 
 NOTE = b"x-ray-history-note"
 _AVAILABLE_FOR = 3600.0
+_CLOCK_SKEW = 60.0
+"""Seconds by which the clocks of Kubernetes and of a head may differ."""
 
 
 class LiveGateway:
@@ -102,7 +104,7 @@ class LiveGateway:
         running = {each.session.cluster: each for each in (*self.fleet.running, *self.fleet.suspended)}
         visible = await viewer.visible(running)
         current = {
-            _names(c): None if r.cluster.is_suspended else self.fleet.session_of(r)
+            _names(c): None if r.cluster.is_suspended else self._current(r, stored)
             for c, r in running.items()
             if c in visible
         }
@@ -112,6 +114,19 @@ class LiveGateway:
             older.get(_names(session.cluster), others).append(session)
         live = (row for c, r in running.items() if c in visible for row in (r.session, *older[_names(c)]))
         return [*live, *others]
+
+    def _current(self, running: RunningCluster, stored: Catalog) -> str | None:
+        """Its session: until the head has reported it, the newest one since the cluster was created."""
+        cluster = running.session.cluster
+        return self.fleet.session_of(running) or next(
+            (
+                session.name
+                for session in stored.sessions
+                if _names(session.cluster) == _names(cluster)
+                and session.started >= running.cluster.created - _CLOCK_SKEW
+            ),
+            None,
+        )
 
     async def _fallback(
         self, viewer: Viewer, namespace: str, cluster: str, running: RunningCluster | None, reason: str
@@ -141,7 +156,7 @@ class LiveGateway:
         if found is None:
             state = "suspended" if running.cluster.is_suspended else f"running, but {reason}"
             raise ApiError(503, f"{namespace}/{cluster} is {state}; nothing of it is archived yet")
-        older = " of an earlier cluster of that name" if found.started < running.cluster.created - 60 else ""
+        older = " of an earlier cluster of that name" if found.started < running.cluster.created - _CLOCK_SKEW else ""
         return found, f"shown from the archive, session {found.name}{older}: {reason}"
 
     def _not_running(self, viewer: Viewer, namespace: str, cluster: str) -> str:

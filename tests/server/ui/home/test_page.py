@@ -94,7 +94,7 @@ def test_live_sessions_come_first_and_ended_ones_below_their_day(
 def test_jobs_of_a_lost_session_are_not_shown_as_running(fleet: tuple[Served, list[Made]]) -> None:
     server, _ = fleet
     for row in rows(home(server, "?state=lost")):
-        assert "Unknown" in cell(row, "c-jobs")
+        assert "Interrupted" in cell(row, "c-jobs")
         assert "was running at" in cell(row, "c-jobs")
         assert "lost contact" in cell(row, "c-full")
 

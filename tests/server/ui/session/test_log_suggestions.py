@@ -62,7 +62,7 @@ HEAD_LOGS = [(HEAD, "gcs_server.err", "errors of the control plane"), (HEAD, "gc
         (Diagnosis(), [job("fine", "SUCCEEDED"), job("train", "FAILED")], [FAILED_DRIVER, *HEAD_LOGS]),
         (
             Diagnosis(),
-            [job("train", "UNKNOWN")],
+            [job("train", "INTERRUPTED")],
             [(HEAD, "job-driver-train.log", "driver of a job that was running at the end"), *HEAD_LOGS],
         ),
         (Diagnosis(), [job("train", "FAILED", None), job("gone", "FAILED"), job("train", "FAILED", "x")], HEAD_LOGS),

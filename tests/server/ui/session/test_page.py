@@ -79,7 +79,7 @@ def test_jobs_have_their_status_and_the_reason_of_their_end(page: Element) -> No
     assert "Failed fx-fail" in rows[0].text
     assert "exit code 1: ValueError: x" in rows[0].text
     unknown = [row.text for row in rows if "fx-long" in row.text]
-    assert "Unknown" in unknown[0], "what was running at the end of its cluster is not known to have failed"
+    assert "Interrupted" in unknown[0], "what was running at the end of its cluster is not known to have failed"
     assert "was running when the cluster ended" in unknown[0]
 
 

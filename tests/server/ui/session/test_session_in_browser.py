@@ -181,3 +181,28 @@ def test_a_failed_opening_shows_the_reason(chromium: Chromium, slow: Slow, slow_
         slow.go_on.set()
         page.wait("document.querySelector('[data-failure]')?.checkVisibility()")
         assert "the bucket is gone" in page.value("document.querySelector('[data-failure]').innerText")
+
+
+def test_a_page_notices_that_another_tab_entered_another_session(page: Page, tmp_path: Path) -> None:
+    store = write_session(tmp_path, ran(1, "fine", 0, 5), "first")
+    write_archive(store, Generation.C, Cluster("default", "demo"))
+    end_long_ago(tmp_path)
+    with served(store, tmp_path / "cache") as server:
+        page.open(f"{server.url}/enter_cluster/default/first/{SESSION}")
+        page.open(f"{server.url}/#/jobs")
+        page.wait("document.querySelector('[data-other]')?.hidden")
+        enter = f"/enter_cluster/default/demo/{captured().session}"
+        page.value(f"fetch('{enter}').then(answer => answer.ok)")
+        page.wait("document.querySelector('[data-other]').checkVisibility()")
+        assert captured().session in page.value("document.querySelector('[data-other]').innerText")
+        page.click("[data-other] a:last-child")
+        page.wait(f"document.querySelector('.hbar')?.innerText.includes('demo') && {TEXT}.includes('fx-fail')")
+        label = "Processes of a finished session cannot be profiled."
+        page.value("location.hash = '#/actors'")
+        page.wait(f"document.querySelector('[aria-label=\"{label}\"]')")
+        page.value("location.hash = '#/jobs'")
+        page.value("fetch('/enter_cluster/default/first/latest').then(answer => answer.ok)")
+        page.wait("document.querySelector('[data-other]').checkVisibility()")
+        page.click("[data-back]")
+        page.wait(f"location.pathname === '/s/default/demo/{captured().session}/' && {TEXT}.includes('fx-fail')")
+        assert page.value("location.hash") == "#/jobs"

@@ -15,7 +15,7 @@ _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as observed; one that was running when its cluster ended is UNKNOWN."""
+    """A job as observed; one that was running when its cluster ended is INTERRUPTED."""
 
     job_id: str | None
     submission_id: str | None
@@ -75,9 +75,9 @@ def jobs_of(request: SessionRequest) -> list[Job]:
 
 def _job(request: SessionRequest, row: _JobRow, tasks: list[int]) -> Job:
     is_over = row.status in _OVER
-    status = row.status if is_over or request.open.ended_ns is None else "UNKNOWN"
+    status = row.status if is_over or request.open.ended_ns is None else "INTERRUPTED"
     reason = None
-    if status == "UNKNOWN":
+    if status == "INTERRUPTED":
         reason = f"was {row.status.lower()} when the cluster ended"
     elif status in ("FAILED", "STOPPED"):
         reason = _first_line(request.redacted(row.message or ""))

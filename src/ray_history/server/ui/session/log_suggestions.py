@@ -26,7 +26,7 @@ _HEAD_LOGS = (
 )
 _DRIVERS = {
     "FAILED": "driver of a failed job",
-    "UNKNOWN": "driver of a job that was running at the end",
+    "INTERRUPTED": "driver of a job that was running at the end",
 }
 
 

@@ -43,6 +43,31 @@
 
   const go = change => { const url = new URL(location.href); change(url.searchParams); location.assign(url); };
 
+  const PROFILING = 'Profiling is disabled by default';
+
+  // Sessions that are entered by cookies are the same for all tabs: the rows of this page would come from the session that
+  // another tab entered last, below the bar of this one.
+  const watchSession = bar => {
+    if (/\/s(\/[^/]+){3}\/$/.test(session)) return;
+    const alert = document.querySelector('[data-other]'), { session: own, address } = bar.dataset;
+    const check = async () => {
+      if (document.hidden) return;
+      try {
+        const answer = await fetch(`${session}_status`);
+        const entered = answer.ok ? (await answer.json()).session : own;
+        alert.hidden = entered === own;
+        alert.querySelector('b').textContent = entered;
+        alert.querySelector('[data-back]').href = address + location.hash;
+      } catch {
+        // The server does not answer; the page itself shows that.
+      }
+    };
+    addEventListener('focus', check);
+    document.addEventListener('visibilitychange', check);
+    setInterval(check, 5000);
+    check();
+  };
+
   addEventListener('DOMContentLoaded', () => {
     const bar = document.querySelector('.hbar'), scrub = bar?.querySelector('[data-scrub]');
     if (!bar) return;
@@ -71,6 +96,7 @@
       }
       setTimeout(() => { label.textContent = 'Share'; }, 1500);
     });
+    watchSession(bar);
     const note = document.querySelector('[data-metrics]');
     const update = () => {
       note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
@@ -78,11 +104,17 @@
       document.querySelectorAll('.MuiAlert-root:not([data-hb-no-metrics])').forEach(alert => {
         if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-no-metrics', '');
       });
+      // Nor would enabling profiling on a head that is gone; its processes have ended.
+      document.querySelectorAll('[role=tooltip]:not([data-hb-no-profiling])').forEach(tooltip => {
+        if (tooltip.textContent.startsWith(PROFILING)) tooltip.setAttribute('data-hb-no-profiling', '');
+      });
+      document.querySelectorAll(`[aria-label^="${PROFILING}"]`).forEach(link => {
+        link.setAttribute('aria-label', 'Processes of a finished session cannot be profiled.');
+      });
     };
     addEventListener('hashchange', update);
     addEventListener('popstate', update);
-    const root = document.getElementById('root') ?? document.body;
-    new MutationObserver(update).observe(root, { childList: true, subtree: true });
+    new MutationObserver(update).observe(document.body, { childList: true, subtree: true });
     update();
   });
 })();
