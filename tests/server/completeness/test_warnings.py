@@ -19,7 +19,7 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.registry import TABLES
 from ray_history.ray_variables import EVENT_TYPES
 from ray_history.server.completeness.sources import EXPECTED, NEEDS
-from tests.history.rebuilt import actor_task, actor_task_id, job, job_life, node, node_life, task, task_id
+from tests.history.rebuilt import NODE, actor_task, actor_task_id, job, job_life, node, node_life, task, task_id
 from tests.server.serving import Served, served
 from tests.server.ui.markup import parsed
 from tests.server.ui.written_sessions import SESSION, ran, write_session
@@ -196,6 +196,23 @@ def test_event_types_that_ray_did_not_export_are_named(tmp_path: Path) -> None:
         listed = server.get(f"{address}/api/v0/actors").json["data"]["result"]
         assert unknown["actors"] in listed["partial_failure_warning"]
         assert unknown["timeline"] in parsed(server.get(f"{address}/_session").body).text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ("refused", "the dashboard refused /api/serve/applications/ (HTTP 401): set RAY_AUTH_TOKEN for the collector"),
+        ("timed out", "the dashboard did not answer /api/serve/applications/ in time"),
+        ("never asked", "the dashboard was never asked for /api/serve/applications/"),
+        (None, "/api/serve/applications/ was not polled"),
+    ],
+)
+def test_how_the_dashboard_answered_is_part_of_the_warning(tmp_path: Path, outcome: str | None, said: str) -> None:
+    asked = {"/api/serve/applications/": {"newest": outcome, "detail": "HTTP 401", "since": {}}} if outcome else {}
+    ledger = {"role": "head", "ended": "graceful", "polled": asked, "events": {"received": 2, "stored": 2}}
+    with served(write_session(tmp_path, ran(1, "f", 1, 2), ledgers={NODE: ledger}), tmp_path / "cache") as server:
+        unknown = server.get(f"/s/default/written/{SESSION}/_completeness").json["unknown"]
+        assert unknown["serve"] == f"Whether Serve ran is unknown: {said}."
 
 
 def test_events_that_had_no_occasion_are_not_missing(tmp_path: Path) -> None:

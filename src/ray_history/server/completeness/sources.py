@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_history.archive.layout import endpoint_name
+from ray_history.archive.ledger import FAILED, NEVER_ASKED, REFUSED, TIMED_OUT, UNREACHABLE
 from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, TABLES
 from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES
+from ray_history.server.formatting import clip
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 
@@ -57,13 +59,36 @@ EXPECTED = {
 def unknown(request: SessionRequest) -> dict[str, str]:
     """The warning for each listing whose sources are missing, or were stored in part."""
     stored = _stored(request)
-    missing = {listing: need.unknown for listing, need in NEEDS.items() if stored.isdisjoint(need.any_of)}
+    missing = {
+        listing: _with_outcomes(request, need) for listing, need in NEEDS.items() if stored.isdisjoint(need.any_of)
+    }
     for listing, expected in EXPECTED.items():
         if not any(request.open.opened.manifest.events.values()) or not stored.isdisjoint(expected.types):
             continue
         if request.tables.rows(expected.because):
             missing[listing] = _not_exported(listing, expected.types, stored, missing.get(listing, ""))
     return missing
+
+
+def _with_outcomes(request: SessionRequest, need: Need) -> str:
+    """The warning, with what the ledgers say about requests to the dashboard."""
+    asked = {url: each for ledger in request.open.ledgers.values() for url, each in ledger.polled.items()}
+    text = need.unknown
+    for path in need.any_of:
+        answers = [each for url, each in asked.items() if url.partition("?")[0] == path]
+        if answers and answers[0].outcome in _OUTCOMES:
+            said = _OUTCOMES[answers[0].outcome].format(path=path, detail=clip(answers[0].detail, 200))
+            text = text.replace(f"{path} was not polled", said)
+    return text
+
+
+_OUTCOMES = {
+    REFUSED: "the dashboard refused {path} ({detail}): set RAY_AUTH_TOKEN for the collector",
+    TIMED_OUT: "the dashboard did not answer {path} in time",
+    UNREACHABLE: "the dashboard could not be reached for {path} ({detail})",
+    FAILED: "the dashboard answered {path} with an error ({detail})",
+    NEVER_ASKED: "the dashboard was never asked for {path}",
+}
 
 
 def _not_exported(listing: str, types: tuple[str, ...], stored: set[str], without_sources: str) -> str:
