@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ray_history.history.read.json_rows import row
 from ray_history.history.read.views import View
 from ray_history.history.registry import CLUSTER_TERMINATED
 from tests.history.rebuilt import (
@@ -842,11 +844,37 @@ def test_events_describe_a_placement_group_and_polling_its_statistics(built: Bui
     assert some(row, "name state is_detached stats") == ("pg", "REMOVED", True, POLLED_GROUP["stats"])
 
 
-def test_the_field_names_of_an_older_ray_are_read(built: Built) -> None:
+def test_the_columns_of_ray_2_56_are_as_stored(built: Built) -> None:
     older = {name: value for name, value in POLLED_GROUP.items() if not name.startswith("topology")}
     older |= {"label_domain_key": {"k": "v"}, "label_domain_assignments": {"a": "b"}}
-    row = built(documents=[polled("placement_groups", older)]).row("placement_groups")
-    assert some(row, "topology_strategy topology_assignments") == ({"k": "v"}, {"a": "b"})
+    tables = built(documents=[polled("placement_groups", older)]).tables
+    line = row("placement_groups", detail=True, version=(2, 56))
+    ((text,),) = tables.rows(f"select {line} from {tables.source('placement_groups')}")
+    assert json.loads(text) == older
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ((2, 52), []),
+        ((2, 54), []),
+        ((2, 55), ["fallback_strategy"]),
+        ((2, 56), ["fallback_strategy", "label_domain_assignments", "label_domain_key"]),
+        ((2, 57), ["fallback_strategy", "topology_assignments", "topology_strategy"]),
+        (None, ["fallback_strategy", "topology_assignments", "topology_strategy"]),
+    ],
+)
+def test_rows_have_the_columns_of_their_version_of_ray(
+    built: Built, version: tuple[int, int] | None, expected: list[str]
+) -> None:
+    tables = built(task(task_id(1)), lifecycle(task_id(1), ("RUNNING", 1)), actor(), *group_events()).tables
+    names = set()
+    for table in ("tasks", "actors", "placement_groups"):
+        for few in (True, False):
+            line = row(table, detail=True, few=few, version=version)
+            ((text,),) = tables.rows(f"select {line} from {tables.source(table)}")
+            names |= {name for name in json.loads(text) if name.startswith(("fallback", "label_domain", "topology"))}
+    assert sorted(names) == expected
 
 
 # The rest ------------------------------------------------------------------------------------------------------------

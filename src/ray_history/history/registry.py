@@ -16,14 +16,25 @@ A new table is one entry here, one file of SQL, and one row in docs/tables.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 CLUSTER_TERMINATED = "The cluster was terminated."
 """Why something ended that was still open when its cluster ended."""
 
 EVENT_FILES, LOG_FILES, EXPORT_FILES = "event files", "log files", "export files"
 """Kinds of files that tables are made from."""
+
+
+Version: TypeAlias = tuple[int, int]
+
+
+def minor_version(version: object) -> Version | None:
+    """The major and minor version of Ray; None if the text is not a version."""
+    found = re.match(r"(\d+)\.(\d+)", str(version))
+    return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,16 @@ class Column:
     """SQL over the table's own columns."""
     detail: bool = False
     """Whether it is part of the answer only with `detail=1`."""
+    since: Version = (0, 0)
+    """The first minor version of Ray that has it."""
+    until: Version | None = None
+    """The first one that no longer has it."""
+
+    def is_in(self, version: Version | None) -> bool:
+        """Whether this version of Ray has it. An unknown version counts as the newest."""
+        if version is None:
+            return self.until is None
+        return self.since <= version and (self.until is None or version < self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +120,8 @@ def _columns(names: str, **values: str) -> tuple[Column, ...]:
     return tuple(Column(name, values.get(name, name)) for name in names.split())
 
 
-def _details(names: str, **values: str) -> tuple[Column, ...]:
-    return tuple(Column(name, values.get(name, name), detail=True) for name in names.split())
+def _details(names: str, since: Version = (0, 0), until: Version | None = None, **values: str) -> tuple[Column, ...]:
+    return tuple(Column(name, values.get(name, name), detail=True, since=since, until=until) for name in names.split())
 
 
 def _filters(*, text: str, numbers: str = "", flags: str = "") -> dict[str, type[str] | type[int] | type[bool]]:
@@ -138,6 +159,10 @@ TASK_ENV = "coalesce(runtime_env, '')"
 
 _LOG_PAIRS = ", ".join(f"'{name}', {name}" for name in TASK_LOG)
 
+_FALLBACK_STRATEGY = (2, 55)
+_LABEL_DOMAINS, _TOPOLOGIES = (2, 56), (2, 57)
+"""Versions of Ray with new columns. Topologies replaced label domains."""
+
 _ENDED_TASK = "state in ('FINISHED', 'FAILED')"
 
 _TASKS = Table(
@@ -150,8 +175,7 @@ _TASKS = Table(
         ),
         *_details(
             "language required_resources runtime_env_info placement_group_id events profiling_data creation_time_ms "
-            "start_time_ms end_time_ms task_log_info error_message is_debugger_paused call_site label_selector "
-            "fallback_strategy",
+            "start_time_ms end_time_ms task_log_info error_message is_debugger_paused call_site label_selector",
             required_resources="coalesce(required_resources, '{}')::json",
             runtime_env_info=f"""case
                 when type = 'DRIVER_TASK' then to_json({{'serialized_runtime_env': {TASK_ENV}}})
@@ -193,6 +217,10 @@ _TASKS = Table(
                     then json_merge_patch('{{}}', json_object({_LOG_PAIRS}))
             end""",
             label_selector="coalesce(label_selector, '{}')::json",
+        ),
+        *_details(
+            "fallback_strategy",
+            since=_FALLBACK_STRATEGY,
             fallback_strategy="""case
                 when fallback_strategy is not null then fallback_strategy::json
                 when type <> 'DRIVER_TASK' then '{"options": []}'::json
@@ -251,11 +279,12 @@ _ACTORS = Table(
         *_details(
             "serialized_runtime_env required_resources death_cause is_detached placement_group_id repr_name "
             "num_restarts num_restarts_due_to_lineage_reconstruction num_restarts_due_to_node_preemption call_site "
-            "label_selector fallback_strategy",
+            "label_selector",
             num_restarts="num_restarts::varchar",
             num_restarts_due_to_lineage_reconstruction="num_restarts_due_to_lineage_reconstruction::varchar",
             num_restarts_due_to_node_preemption="num_restarts_due_to_node_preemption::varchar",
         ),
+        *_details("fallback_strategy", since=_FALLBACK_STRATEGY),
     ),
     key="actor_id",
     sort_keys={"start_time_ms": "start_ns", "end_time_ms": "end_ns", "duration": "end_ns - start_ns"},
@@ -383,7 +412,9 @@ _PLACEMENT_GROUPS = Table(
     name="placement_groups",
     columns=(
         *_columns("placement_group_id name creator_job_id state"),
-        *_details("bundles is_detached stats topology_strategy topology_assignments"),
+        *_details("bundles is_detached stats"),
+        *_details("label_domain_key label_domain_assignments", since=_LABEL_DOMAINS, until=_TOPOLOGIES),
+        *_details("topology_strategy topology_assignments", since=_TOPOLOGIES),
     ),
     key="placement_group_id",
     sort_keys={"creation_time_ms": "created_ns", "end_time_ms": "end_ns"},

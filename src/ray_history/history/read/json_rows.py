@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ray_history.history.registry import TABLES, TASK_ENV, Column
+from ray_history.history.registry import TABLES, TASK_ENV, Column, Version
 from ray_history.history.secrets import has_hint, may_contain_secret
 from ray_history.history.sql import text
 
@@ -19,17 +19,18 @@ def row(
     redact: bool = False,
     few: bool = False,
     environments: Sequence[tuple[str, str, str]] = (),
+    version: Version | None = None,
 ) -> str:
     """SQL: a row as JSON text.
 
     `redact` replaces the values of environment variables. For a `few` rows, the same text is made by SQL that is slower
     to run but faster to plan. `environments`, all rows of `shown_environments`, avoid that the same text is made again
-    for each task.
+    for each task. Columns are those of a `version` of Ray, by default of the newest.
     """
     values = {
         column.name: _redacted(table, column) if redact else column.value
         for column in TABLES[table].columns
-        if detail or not column.detail
+        if (detail or not column.detail) and column.is_in(version)
     }
     if environments and redact and "runtime_env_info" in values:
         shown = _looked_up(environments)
@@ -44,7 +45,7 @@ def _joined(values: Mapping[str, str]) -> str:
     them again, which takes a fifth longer."""
     tasks = TABLES["tasks"]
     texts = {name: value if name in tasks.json_columns else f"to_json({value})" for name, value in values.items()}
-    texts |= tasks.json_texts
+    texts |= {name: json_text for name, json_text in tasks.json_texts.items() if name in texts}
     fields = [f"""'"{name}":', coalesce(({value})::varchar, 'null')""" for name, value in texts.items()]
     return "concat('{', " + ", ',', ".join(fields) + ", '}')"
 

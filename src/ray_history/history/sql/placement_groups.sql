@@ -80,8 +80,10 @@ polled as (
         row->'bundles' as bundles,
         to_bool(row->>'is_detached') as is_detached,
         row->'stats' as stats,
-        coalesce(row->'topology_strategy', row->'label_domain_key') as topology_strategy,
-        coalesce(row->'topology_assignments', row->'label_domain_assignments') as topology_assignments,
+        row->'label_domain_key' as label_domain_key,
+        row->'label_domain_assignments' as label_domain_assignments,
+        row->'topology_strategy' as topology_strategy,
+        row->'topology_assignments' as topology_assignments,
         to_bigint(row->>'$.stats.creation_request_received_ns') as created_ns
     from polled_rows('placement_groups')
     where happened_by(created_ns, moment)
@@ -94,6 +96,8 @@ select
     coalesce(exported.bundles, polled.bundles, '[]')::json as bundles,
     coalesce(exported.is_detached, polled.is_detached, false) as is_detached,
     coalesce(polled.stats, exported.stats) as stats,
+    polled.label_domain_key,
+    coalesce(polled.label_domain_assignments, '{}')::json as label_domain_assignments,
     coalesce(polled.topology_strategy, '{}')::json as topology_strategy,
     coalesce(polled.topology_assignments, '{}')::json as topology_assignments,
     coalesce(exported.created_ns, polled.created_ns) as created_ns,

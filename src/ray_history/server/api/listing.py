@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.history.read.json_rows import may_hold_secret, row
-from ray_history.history.registry import TABLES, Table
+from ray_history.history.registry import TABLES, Table, minor_version
 from ray_history.server.api import cursor
 from ray_history.server.api.filters import (
     EXCLUDE_DRIVER,
@@ -176,7 +176,8 @@ class ListingQuery:
         # Texts that many tasks share are redacted, or found to be clean, only once.
         has_shared_parts = table == "tasks" and detail and request.redact and not few
         environments = request.tables.environments() if has_shared_parts else ()
-        text = row(table, detail=detail, redact=request.redact, few=few, environments=environments)
+        version = minor_version(request.open.facts.get("ray_version"))
+        text = row(table, detail=detail, redact=request.redact, few=few, environments=environments, version=version)
         if not request.redact:
             suspect = "false"
         elif not suspect:

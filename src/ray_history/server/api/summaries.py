@@ -6,7 +6,6 @@ Ray looks at 10,000 tasks at most; here all are counted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, cast
@@ -14,7 +13,7 @@ from typing import NamedTuple, cast
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.registry import TABLES
+from ray_history.history.registry import TABLES, minor_version
 from ray_history.history.sql import text
 from ray_history.server.api.filters import (
     EXCLUDE_INTERNAL,
@@ -155,8 +154,8 @@ def _groups(
 
 
 def _counts_by_function(request: SessionRequest) -> bool:
-    version = re.match(r"(\d+)\.(\d+)", str(request.open.facts.get("ray_version")))
-    return version is not None and (int(version[1]), int(version[2])) < _BY_NAME_SINCE
+    version = minor_version(request.open.facts.get("ray_version"))
+    return version is not None and version < _BY_NAME_SINCE
 
 
 def _by_name(request: SessionRequest, groups: str, values: list[object], key: str) -> tuple[Iterator[str], Totals]:
