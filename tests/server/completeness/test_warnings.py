@@ -19,7 +19,18 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.registry import TABLES
 from ray_history.ray_variables import EVENT_TYPES
 from ray_history.server.completeness.sources import EXPECTED, NEEDS
-from tests.history.rebuilt import NODE, actor_task, actor_task_id, job, job_life, node, node_life, task, task_id
+from tests.history.rebuilt import (
+    NODE,
+    OTHER_NODE,
+    actor_task,
+    actor_task_id,
+    job,
+    job_life,
+    node,
+    node_life,
+    task,
+    task_id,
+)
 from tests.server.serving import Served, served
 from tests.server.ui.markup import parsed
 from tests.server.ui.written_sessions import SESSION, ran, write_session
@@ -213,6 +224,18 @@ def test_how_the_dashboard_answered_is_part_of_the_warning(tmp_path: Path, outco
     with served(write_session(tmp_path, ran(1, "f", 1, 2), ledgers={NODE: ledger}), tmp_path / "cache") as server:
         unknown = server.get(f"/s/default/written/{SESSION}/_completeness").json["unknown"]
         assert unknown["serve"] == f"Whether Serve ran is unknown: {said}."
+
+
+def test_nodes_that_share_an_address_have_different_names(tmp_path: Path) -> None:
+    events = [node(), node_life("ALIVE", 0), node(OTHER_NODE), node_life("ALIVE", 1, OTHER_NODE), *ran(1, "f", 1, 2)]
+    with served(write_session(tmp_path, events), tmp_path / "cache") as server:
+        page = parsed(server.get(f"/s/default/written/{SESSION}/_session").body)
+        (card,) = page.all("section", where=lambda each: each.attributes.get("aria-labelledby") == "h-c")
+        names = {row.all("td")[0].text.split(", ")[1][:8] for row in card.all("tr")[1:]}
+        assert names == {NODE[:8], OTHER_NODE[:8]}
+        lanes = {each.text for each in page.all("div", "lane")}
+        assert {name.split(", ")[-1] for name in lanes} == names
+        assert any(name.startswith("worker 1") for name in lanes) or any(name.startswith("head") for name in lanes)
 
 
 def test_events_that_had_no_occasion_are_not_missing(tmp_path: Path) -> None:

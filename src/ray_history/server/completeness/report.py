@@ -9,6 +9,7 @@ from ray_history.server.completeness.assessment import Assessment, assess
 from ray_history.server.completeness.evidence import Evidence, Nodes
 from ray_history.server.completeness.sources import unknown
 from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.node_names import node_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,13 @@ def unknown_types(request: SessionRequest) -> dict[str, int]:
 
 def _nodes(request: SessionRequest) -> list[NodeReport]:
     tables = request.tables
-    names = dict(
-        tables.rows(
-            "select node_id, coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)) || "
-            f"if(is_head_node, ', head', '') from {tables.source('nodes')}"
-        )
-    )
-    rows = tables.rows(f"select node_id from {tables.source('nodes', request.view)} order by node_id")
-    return [_node(request, node_id, names.get(node_id, node_id[:8])) for (node_id,) in rows]
+    names = node_names(request)
+    rows = tables.rows(f"select node_id, is_head_node from {tables.source('nodes', request.view)} order by node_id")
+    nodes = []
+    for node_id, is_head in rows:
+        name = names.get(node_id, node_id[:8])
+        nodes.append(_node(request, node_id, f"{name}, head" if is_head and not name.startswith("head, ") else name))
+    return nodes
 
 
 def _node(request: SessionRequest, node_id: str, name: str) -> NodeReport:

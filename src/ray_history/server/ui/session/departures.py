@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ray_history.history.read.views import View
 from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.node_names import node_names
 from ray_history.server.ui.session.tracebacks import parse_traceback
 
 MOST_ACTORS = 50
@@ -94,7 +95,7 @@ def departed_nodes(request: SessionRequest) -> list[DepartedNode]:
     """Nodes that left before the session ended, the first one first."""
     rows = request.tables.rows(
         f"""
-        select node_id, coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), end_ns,
+        select node_id, '', end_ns,
             planned_departure, coalesce(state_message, '')
         from {request.tables.source("nodes", View(request.view.at))}
         where state = 'DEAD'
@@ -102,5 +103,9 @@ def departed_nodes(request: SessionRequest) -> list[DepartedNode]:
         limit {MOST_NODES}
         """
     )
+    names = node_names(request)
     nodes = [DepartedNode(*row) for row in rows]
-    return [replace(node, reason=request.redacted(node.reason)) for node in nodes]
+    return [
+        replace(node, name=names.get(node.node_id, node.node_id[:8]), reason=request.redacted(node.reason))
+        for node in nodes
+    ]

@@ -14,6 +14,7 @@ from ray_history.history.read.views import View
 from ray_history.server.formatting import clock, utc_datetime
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
+from ray_history.server.sessions.node_names import node_names
 from ray_history.server.ui.charts import DAY, MINUTE, STEPS, Tick, round_step, ticks
 
 MOST_BARS = 90
@@ -184,14 +185,16 @@ class _Node(NamedTuple):
 def _nodes(request: SessionRequest) -> list[_Node]:
     rows = request.tables.rows(
         f"""
-        select coalesce(nullif(node_name, ''), node_ip, left(node_id, 8)), node_id, is_head_node, start_ns,
+        select '', node_id, is_head_node, start_ns,
             case when state = 'DEAD' then end_ns end,
             state = 'DEAD' and not planned_departure, coalesce(state_message, '')
         from {request.tables.source("nodes", View(request.view.at))}
         order by is_head_node desc, start_ns nulls last, node_id
         """
     )
-    return [_Node._make(row) for row in rows]
+    names = node_names(request)
+    nodes = map(_Node._make, rows)
+    return [node._replace(name=names.get(node.node_id, node.node_id[:8])) for node in nodes]
 
 
 def _drawn(nodes: list[_Node]) -> list[_Node]:
