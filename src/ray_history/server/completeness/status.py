@@ -19,6 +19,7 @@ from ray_history.server.completeness.report import completeness_report, unknown_
 from ray_history.server.completeness.sources import sources, unknown
 from ray_history.server.http.responses import plain_json
 from ray_history.server.http.shutdown import until_shutdown
+from ray_history.server.sessions.ending import ending
 from ray_history.server.sessions.endpoint import SessionRequest, archive_refusal
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.routes import OBJECT, SessionRoute, json_of
@@ -101,6 +102,7 @@ def completeness_facts(request: SessionRequest) -> dict[str, Any]:
         "completeness": completeness_report(request).all.as_json(),
         "ended": None if request.open.ended_ns is None else facts.get("ended"),
         "ended_ns": request.open.ended_ns,
+        "end": asdict(ending(request)),
         "events": {
             "received": facts.get("events_received"),
             "stored": facts.get("events_stored"),

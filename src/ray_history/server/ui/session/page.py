@@ -13,6 +13,7 @@ from ray_history.server.completeness.report import completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import HIDDEN
+from ray_history.server.sessions.ending import Word, ending
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.liveness import State
 from ray_history.server.ui.charts import Tick
@@ -37,6 +38,8 @@ class StateLabel:
     """The state of a session as pages show it."""
 
     name: State
+    word: Word
+    """How it ended, as badges say it."""
     end_ns: int
     """0 while the session is live."""
     reason: str
@@ -44,16 +47,8 @@ class StateLabel:
 
 
 def state_label(request: SessionRequest) -> StateLabel:
-    session = request.open
-    reason = {
-        "live": "Its collectors still send heartbeats.",
-        "ended": "Its collectors shut down cleanly.",
-        "lost": "The time of its last sign of life: its collectors did not shut down cleanly.",
-        "unknown": "The archive has neither a ledger nor a file of it.",
-    }[session.state]
-    if session.state == "ended" and not session.signs.is_shut_down:
-        reason = "The time of its last sign of life: its collectors wrote no ledger."
-    return StateLabel(session.state, session.ended_ns or 0, reason)
+    end = ending(request)
+    return StateLabel(request.open.state, end.word, request.open.ended_ns or 0, end.evidence)
 
 
 def session_page(frontends: Frontends) -> Handler:
