@@ -99,7 +99,7 @@ def test_an_open_page_reports_a_deleted_cluster_and_reloads_from_the_archive(her
     picture(page, "live-over")
     reload(page)
     assert page.value("!document.querySelector('.hb-live')")
-    assert "History" in page.value("document.querySelector('.hbar').textContent")
+    assert "From the archive" in page.value("document.querySelector('.hbar').textContent")
     assert "no longer running" in page.value(f"{NOTE}.textContent")
     assert page.value("location.pathname") == LIVE
     page.wait(DASHBOARD)
