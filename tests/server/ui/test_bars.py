@@ -54,7 +54,7 @@ def test_the_bar_comes_before_everything_of_the_dashboard(server: Served) -> Non
 def test_the_bar_shows_the_session_and_its_state(server: Served) -> None:
     bar = parsed(server.get(f"{S}/", BROWSER).body).one("header", "hbar")
     assert "demo" in bar.text
-    assert "History, ended" in bar.text
+    assert "History, stopped" in bar.text, "its head received SIGTERM"
     links = [link.attributes["href"] for link in bar.all("a")]
     assert "/select_cluster" in links
     assert f"{S}/_session" in links

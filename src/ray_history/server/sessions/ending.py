@@ -42,7 +42,7 @@ def ending(request: SessionRequest) -> Ending:
         return Ending("unknown", "The archive has neither a ledger nor a file of it.")
     head_logs = _head_logs(request)
     if line := next(filter(None, (_shutdown_line(request, file) for file in head_logs)), ""):
-        return Ending("stopped", f"Ray was told to stop: {line}")
+        return Ending("stopped", f"Ray received a signal to stop: {line}")
     if head_logs and _is_unreachable_at_the_end(request):
         return Ending(
             "killed",
@@ -69,12 +69,12 @@ def _head_logs(request: SessionRequest) -> list[LogFile]:
 
 
 def _shutdown_line(request: SessionRequest, file: LogFile) -> str:
-    """The line in which a process of Ray reports that it was told to stop; empty without one."""
+    """The line in which a process of Ray reports a signal to stop; empty without one."""
     try:
         reader = request.open.logs.open(file)
         text = reader.read(max(reader.size - _LAST_BYTES, 0), reader.size)
     except ArchiveError:
-        return ""  # whoever opens the log gets the error
+        return ""  # opening the log reports the error
     found = _SHUTDOWN.search(text)
     return f"{file.name}: {clip(request.redacted(found[0].decode(errors='replace')), 200)}" if found else ""
 
