@@ -16,9 +16,6 @@ from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import View
 from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, SMALL_TABLES, TABLES, Table
 
-STORED_BY_OTHERS = {"/api/v0/actors", "/logical/actors"}
-"""What an archive has if its collector was set up to poll more."""
-
 EACH_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
 
@@ -55,7 +52,7 @@ def test_runtime_environments_are_parts_of_columns(table: Table) -> None:
 @EACH_TABLE
 def test_every_source_is_an_event_a_kind_of_file_or_polled(table: Table) -> None:
     polled = {endpoint.url.partition("?")[0] for endpoint in ENDPOINTS}
-    assert set(table.polled) <= polled | STORED_BY_OTHERS
+    assert set(table.polled) <= polled
     assert {*table.sources} - {*table.polled} <= {*KNOWN_TYPES, EVENT_FILES, LOG_FILES, EXPORT_FILES}
 
 

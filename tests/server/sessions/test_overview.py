@@ -105,7 +105,11 @@ def test_a_session_without_ledgers_is_live_while_files_are_stored() -> None:
             0.9,
             "Ray dropped 10",
         ),
-        (SessionOverview(None, (account(ended="graceful"), account("worker"))), 1.0, "1 node cut off"),
+        (
+            SessionOverview(None, (account(ended="graceful", received=5, stored=5), account("worker"))),
+            1.0,
+            "1 node cut off",
+        ),
         (SessionOverview(summary("lost")), 1.0, "lost contact"),
         (SessionOverview(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
         (SessionOverview(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),

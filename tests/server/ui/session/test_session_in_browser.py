@@ -184,11 +184,11 @@ def test_a_failed_opening_shows_the_reason(chromium: Chromium, slow: Slow, slow_
         assert "the bucket is gone" in page.value("document.querySelector('[data-failure]').innerText")
 
 
-def test_a_page_notices_that_another_tab_entered_another_session(page: Page, tmp_path: Path) -> None:
+def test_a_page_notices_that_another_tab_entered_another_session(chromium: Chromium, tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "fine", 0, 5), "first")
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
-    with served(store, tmp_path / "cache") as server:
+    with served(store, tmp_path / "cache") as server, chromium.page() as page:
         page.open(f"{server.url}/enter_cluster/default/first/{SESSION}")
         page.open(f"{server.url}/#/jobs")
         page.wait("document.querySelector('[data-other]')?.hidden")
