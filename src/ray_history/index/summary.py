@@ -63,6 +63,8 @@ class Accounts(msgspec.Struct, frozen=True):
     """Collectors that did not shut down in order; all of them while the session is live."""
     head_ended: bool
     duplicated: int | None
+    export_given_up: bool = False
+    """Ray's GCS stopped exporting events. Summaries of earlier versions do not say."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

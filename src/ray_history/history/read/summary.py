@@ -64,7 +64,8 @@ _LEDGERS = """
                 filter (body->>'role' = 'head'),
             false
         ) as head_ended,
-        sum(try_cast(body->>'$.events.duplicated' as bigint))::bigint as duplicated
+        sum(try_cast(body->>'$.events.duplicated' as bigint))::bigint as duplicated,
+        coalesce(bool_or(try_cast(body->>'export_given_up' as double) is not null), false) as export_given_up
     from document
     where source = 'ledger'
 """

@@ -89,6 +89,16 @@ RULES = (
         concerns_tables=True,
     ),
     Rule(
+        lambda evidence: evidence.export_given_up,
+        lambda _: "GCS exported no events",
+        lambda _: (
+            "Ray's GCS gave up exporting events, because the agent on the head node started too slowly: events about "
+            "actors, nodes, jobs, workers and placement groups are missing. What the dashboard last showed of them is "
+            "shown instead. More CPU for the head avoids this; its log gcs_server.out names the time."
+        ),
+        concerns_tables=True,
+    ),
+    Rule(
         lambda evidence: evidence.lost_contact,
         lambda _: "lost contact",
         lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",

@@ -46,6 +46,8 @@ class Evidence:
     """Events whose session could not be found, so that they were set aside."""
     dropped: int = 0
     """Events that Ray dropped before it sent them."""
+    export_given_up: bool = False
+    """Ray's GCS stopped exporting events: only those about tasks arrived."""
     has_event_files: bool | None = None
     """Whether the archive has events of the session; None if that is not known yet."""
     is_live: bool = False
@@ -128,6 +130,7 @@ class Evidence:
             stored=sum(counts.stored for counts in events),
             quarantined=sum(counts.quarantined for counts in events),
             dropped=sum(counts.dropped_by_ray or 0 for counts in events),
+            export_given_up=any(ledger.export_given_up is not None for ledger in ledgers),
             cut_off=Nodes(sum(not ledger.is_graceful for ledger in ledgers)),
         )
 
@@ -144,5 +147,6 @@ class Evidence:
             stored=number("events_stored"),
             quarantined=number("events_quarantined"),
             dropped=number("events_dropped_by_ray"),
+            export_given_up=summary.accounts.export_given_up,
             cut_off=Nodes(summary.accounts.cut_off),
         )
