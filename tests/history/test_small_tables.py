@@ -308,6 +308,12 @@ def test_the_last_page_of_an_actor_counts(built: Built) -> None:
     assert some(row, "state node_id") == ("DEAD", NODE)
 
 
+def test_a_newer_page_of_a_node_counts_before_the_page_of_all_actors(built: Built) -> None:
+    earlier = PAGE | {"state": "ALIVE", "timestamp": float(ms(2)), "endTime": 0, "requiredResources": {"CPU": 2.0}}
+    row = built(documents=[actors_page(earlier), node_page(PAGE)]).row("actors")
+    assert some(row, "state required_resources") == ("DEAD", {"CPU": 2.0})
+
+
 def test_an_actor_without_events_is_known_from_the_task_that_created_it(built: Built) -> None:
     tables = built(*CREATED)
     row = tables.row("actors")

@@ -161,8 +161,9 @@ page as (
         nullif(actor->>'exitDetail', '-') as exit_detail,
         to_millis(actor->>'startTime') as start_ms,
         to_millis(actor->>'endTime') as end_ms,
-        if(is_logical, (actor->'requiredResources')::varchar, null) as required_resources,
-        if(is_logical, (actor->'labelSelector')::varchar, null) as label_selector
+        max(if(is_logical, (actor->'requiredResources')::varchar, null)) over (partition by actor_id)
+            as required_resources,
+        max(if(is_logical, (actor->'labelSelector')::varchar, null)) over (partition by actor_id) as label_selector
     from (
         select unnest(json_extract(body, '$.data.actors.*')) as actor, true as is_logical
         from document where source = 'endpoint' and name = 'restful__logical__actors'
@@ -171,7 +172,7 @@ page as (
         from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}')
     )
     qualify row_number() over (
-        partition by actor_id order by is_logical desc, changed_ms desc nulls last, actor::varchar
+        partition by actor_id order by changed_ms desc nulls last, is_logical desc, actor::varchar
     ) = 1
 ),
 created as (
