@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from ray_history.demo.processes import Process, ProcessFailed, free_ports, port_for_later, port_is_open
+from ray_history.demo.processes import Process, ProcessFailed, free_ports, port_is_open
 
 
 @pytest.fixture
@@ -39,11 +42,20 @@ def test_a_kill_reaches_what_a_shell_spawned(log: Path) -> None:
     assert not port_is_open(port)
 
 
-def test_a_port_for_later_is_free_and_outside_the_ranges_of_linux_and_ray() -> None:
-    ports = {port_for_later() for _ in range(20)}
-    assert len(ports) > 10
+def test_a_free_port_is_outside_the_ranges_of_linux_and_ray() -> None:
+    ports = free_ports(20)
     assert all(20_000 <= port < 32_768 and not port_is_open(port) for port in ports)
 
 
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(20))) == 20
+def test_a_port_is_given_once_also_to_two_processes() -> None:
+    ask = "from ray_history.demo.processes import free_ports; print(*free_ports(200)); input()"
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", ask], stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(2)
+        ]
+        ports = [port for other in others if other.stdout for port in other.stdout.readline().split()]
+        for other in others:
+            other.communicate("\n")
+    assert len(set(ports)) == len(ports) == 400
+    assert not set(ports) & set(map(str, free_ports(1)))

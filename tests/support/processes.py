@@ -7,7 +7,6 @@ from ray_history.demo.processes import (
     Ready,
     free_port,
     free_ports,
-    port_for_later,
     port_is_open,
 )
 
@@ -18,6 +17,5 @@ __all__ = [
     "Ready",
     "free_port",
     "free_ports",
-    "port_for_later",
     "port_is_open",
 ]

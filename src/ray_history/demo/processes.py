@@ -13,12 +13,17 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 Ready = Callable[[], bool]
+
+# A port is used some time after it was chosen. Until then its UDP namesake is held, which other processes see too.
+_claims: deque[socket.socket] = deque()
+CLAIMS_AT_ONCE = 256
 
 
 class PartUnavailable(Exception):
@@ -30,31 +35,24 @@ class ProcessFailed(Exception):
 
 
 def free_port() -> int:
-    """Return a loopback TCP port that nothing listens on right now."""
-    return free_ports(1)[0]
+    """Return a loopback TCP port that nothing listens on and that nobody else who asks here gets meanwhile."""
+    # The kernel gives ports above this range to outgoing connections, and Ray takes ports below it for its workers.
+    for port in random.sample(range(20_000, 32_768), 200):
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            claim.bind(("127.0.0.1", port))
+            listener.bind(("127.0.0.1", port))
+            _claims.append(claim)
+            if len(_claims) > CLAIMS_AT_ONCE:
+                _claims.popleft().close()
+            return port
+        claim.close()
+    raise ProcessFailed("no free port found: 200 random ports between 20000 and 32767 are in use")
 
 
 def free_ports(count: int) -> list[int]:
     """Return `count` different free loopback TCP ports."""
-    # Hold all of them open until the last is found: otherwise the kernel may return the same port twice.
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for sock in held:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in held]
-    finally:
-        for sock in held:
-            sock.close()
-
-
-def port_for_later() -> int:
-    """Return a free loopback TCP port that is unlikely to be taken before it is used."""
-    # The system assigns ephemeral ports above this range, and Ray uses ports below it for its workers.
-    for port in random.sample(range(20_000, 32_768), 100):
-        with contextlib.suppress(OSError), socket.socket() as sock:
-            sock.bind(("127.0.0.1", port))
-            return port
-    raise ProcessFailed("no free port found: 100 random ports between 20000 and 32767 are in use")
+    return [free_port() for _ in range(count)]
 
 
 def port_is_open(port: int) -> bool:

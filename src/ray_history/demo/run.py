@@ -25,7 +25,7 @@ from types import FrameType
 
 import click
 
-from .processes import PartUnavailable, Process, free_port, free_ports, port_for_later, port_is_open
+from .processes import PartUnavailable, Process, free_port, free_ports, port_is_open
 from .ray_cluster import RayCluster, ray_binary
 from .seaweedfs import SeaweedFS
 from .steps import Step, Steps
@@ -242,7 +242,7 @@ def _collector(directory: Path, archive: Archive, root: Path, name: str, port: i
 def _run_jobs(step: Step, cluster: RayCluster, jobs: tuple[Job, ...]) -> None:
     runnable = [job for job in jobs if not job.requires or importlib.util.find_spec(job.requires)]
     for job in runnable:
-        variables = {job.port_variable: str(port_for_later())} if job.port_variable else {}
+        variables = {job.port_variable: str(free_port())} if job.port_variable else {}
         cluster.submit_file(JOBS / f"{job.name}.py", job.name, variables, {"shows": "the demo"})
     deadline = time.monotonic() + 240
     waiting = runnable

@@ -22,7 +22,7 @@ from ray_history.server.app import AppConfig
 from tests.collector.collector_process import CollectorProcess
 from tests.history.living import ENDED, KEYS, Rows, differences, has_status, keyed, listings, submit
 from tests.server.serving import Served, served
-from tests.support.processes import port_for_later
+from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
 from tests.support.waiting import until
 
@@ -88,7 +88,7 @@ def cluster_history(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> 
             )
         )
         cluster.start_head(collector.port, cpus=4)
-        submit(cluster, "serves", "serves", SERVE_PORT=str(port_for_later()))
+        submit(cluster, "serves", "serves", SERVE_PORT=str(free_port()))
         submit(cluster, "data", "pipeline")
         until(partial(serves, cluster), "the application serves")
         until(lambda: has_status(cluster, "pipeline", "SUCCEEDED"), "the pipeline has ended")
