@@ -65,7 +65,7 @@ class DashboardStandIn:
         self.answers["/events"] = {"result": True, "data": {"events": {"global": [{"eventId": "e1"}]}}}
         self.answers[OLD_TRAIN] = 500, b"Train state data is not available."
         self.answers[datasets("07000000")] = polled["restful__api__data__datasets__07000000"]
-        """By URL without nocache: a body, a JSON value, or a status and one of both; other URLs answer 404."""
+        """By URL as in the key: a body, a JSON value, or a status and one of both; other URLs answer 404."""
         self.actors = {"_StatsActor", "TrainStateActor"}
         """Classes of which an actor is alive."""
         self.delays: dict[str, float] = {}
@@ -115,7 +115,8 @@ class DashboardStandIn:
 
 
 def _plain(url: str) -> str:
-    return re.sub(r"[?&]nocache=1$", "", url)
+    """The URL without the parameters that are not part of its key."""
+    return re.sub(r"[?&]nocache=1$", "", url).removesuffix("&" + UNFINISHED_TASKS.parameters)
 
 
 class _Server(ThreadingHTTPServer):

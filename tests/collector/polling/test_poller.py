@@ -17,6 +17,7 @@ import pytest
 from ray_history.archive.errors import Unreachable
 from ray_history.archive.layout import Cluster, endpoint_name
 from ray_history.archive.stores import Store, open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector import polling
 from ray_history.collector.destination import Destination
@@ -54,9 +55,16 @@ NO_APPLICATIONS: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applic
 class Bench:
     """A poller between a stand-in and a store in memory."""
 
-    def __init__(self, ray: DashboardStandIn, *, extra: tuple[str, ...] = (), token: str | None = None) -> None:
+    def __init__(
+        self,
+        ray: DashboardStandIn,
+        *,
+        extra: tuple[str, ...] = (),
+        token: str | None = None,
+        store: Store | None = None,
+    ) -> None:
         self.ray = ray
-        self.store: Store = open_store(MemorySettings(f"polling-{id(self)}-{time.monotonic_ns()}"))
+        self.store = store or open_store(MemorySettings(f"polling-{id(self)}-{time.monotonic_ns()}"))
         self.destination = Destination(self.store, Cluster("default", "demo"))
         self.token = token
         self.poller = self.new_poller(extra)
@@ -105,6 +113,14 @@ def test_the_keys_are_those_that_a_history_server_looks_for(bench: Bench) -> Non
     assert {name: bench.stored()[name] for name in expected} == expected
     added = {"restful__events", *(endpoint_name(url) for url in (NODES, ACTORS, LOGICAL_ACTORS, UNFINISHED_TASKS.url))}
     assert bench.stored().keys() - expected.keys() == added
+
+
+def test_every_key_fits_into_a_directory(ray: DashboardStandIn, tmp_path: Path) -> None:
+    """MinIO, too, has names of at most 255 bytes."""
+    bench = Bench(ray, store=DirectorySettings(tmp_path).open())
+    report = bench.poll()
+    assert (report.failed, report.failures) == (0, {})
+    assert bench.body(UNFINISHED_TASKS.url) == ray.answers[UNFINISHED_TASKS.url]
 
 
 def test_the_stand_in_answers_in_the_shapes_of_a_real_ray(ray: DashboardStandIn) -> None:

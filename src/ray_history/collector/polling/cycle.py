@@ -161,7 +161,7 @@ class Cycle:
         url = endpoint.url.format(subject) if subject else endpoint.url
         # There are many nodes, so they come after the user's own endpoints.
         rank = len(self.ranks) if endpoint is NODE else self.ranks[endpoint]
-        request_url = url + ("&" if "?" in url else "?") + "nocache=1" if endpoint.uncached else url
+        request_url = url + ("&" if "?" in url else "?") + endpoint.parameters if endpoint.parameters else url
         callback: Callback = partial(self._answered, endpoint, url, subject)
         heappush(self._queue, (rank, next(self._order), request_url, callback))
 

@@ -14,6 +14,10 @@ from .answers import ROWS
 logger = logging.getLogger(__name__)
 
 
+_UNCACHED = "nocache=1"
+"""Ray 2.60 has a cache for some endpoints that is always one poll behind."""
+
+
 class When(Enum):
     ONCE = auto()
     """Until it was stored once in the session."""
@@ -48,8 +52,8 @@ class Endpoint:
     """Path of the content in the answer; an answer without it counts as empty."""
     when: When = When.EVERY_POLL
     empty_answers: EmptyAnswers = EmptyAnswers.FIRST
-    uncached: bool = False
-    """Requested with nocache=1: Ray 2.60 has a cache for these that is always one poll behind."""
+    parameters: str = ""
+    """Part of the request, but not of the key."""
     absent_statuses: frozenset[int] = frozenset()
     """Statuses that mean that the library is not installed or not in use, which is not a failure."""
     any_body: bool = False
@@ -61,11 +65,16 @@ NODES = Endpoint("/api/v0/nodes?detail=1&limit=10000", ROWS)
 ACTORS = Endpoint("/api/v0/actors?detail=1&limit=10000", ROWS)
 """The second source of actors: their events are missing if Ray's GCS gave up exporting, and before Ray 2.52."""
 
-_UNFINISHED = "".join(
-    f"&filter_keys=state&filter_predicates=!%3D&filter_values={state}"
-    for state in ("FINISHED", "FAILED", "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT")
+UNFINISHED_TASKS = Endpoint(
+    "/api/v0/tasks?detail=1&limit=1000&unfinished",
+    ROWS,
+    empty_answers=EmptyAnswers.THIRD,
+    # The conditions would make a name of more than 255 bytes, which neither MinIO nor file systems store.
+    parameters="&".join(
+        f"filter_keys=state&filter_predicates=!%3D&filter_values={state}"
+        for state in ("FINISHED", "FAILED", "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT")
+    ),
 )
-UNFINISHED_TASKS = Endpoint(f"/api/v0/tasks?detail=1&limit=1000{_UNFINISHED}", ROWS, empty_answers=EmptyAnswers.THIRD)
 """What a killed worker could not send any more: RUNNING, pid and place in the logs. Without tasks that wait, of which
 there may be very many: their owners send what is known of them."""
 
@@ -74,7 +83,7 @@ TRAIN_V2 = Endpoint(
     "/api/train/v2/runs/v1", ("train_runs",), When.WITH_TRAIN, EmptyAnswers.IGNORED, absent_statuses=frozenset({500})
 )
 TRAIN_V1 = replace(TRAIN_V2, url="/api/train/v2/runs")
-NODE = Endpoint("/nodes/{}", ("data", "detail", "now"), When.PER_NODE, EmptyAnswers.IGNORED, uncached=True)
+NODE = Endpoint("/nodes/{}", ("data", "detail", "now"), When.PER_NODE, EmptyAnswers.IGNORED, parameters=_UNCACHED)
 
 ENDPOINTS = (
     Endpoint("/api/version", when=When.ONCE),
@@ -96,11 +105,11 @@ ENDPOINTS = (
     Endpoint("/api/v0/workers?detail=1&limit=10000", ROWS),
     Endpoint("/api/cluster_status?format=1", ("data",)),
     Endpoint("/api/cluster_status", ("data",)),
-    Endpoint("/nodes?view=summary", ("data", "summary"), uncached=True),
+    Endpoint("/nodes?view=summary", ("data", "summary"), parameters=_UNCACHED),
     Endpoint("/api/v0/runtime_envs?detail=1&limit=10000", ROWS),
     UNFINISHED_TASKS,
-    Endpoint("/logical/actors", ("data", "actors"), When.EVERY_FOURTH, uncached=True),
-    Endpoint("/events", ("data", "events"), uncached=True),
+    Endpoint("/logical/actors", ("data", "actors"), When.EVERY_FOURTH, parameters=_UNCACHED),
+    Endpoint("/events", ("data", "events"), parameters=_UNCACHED),
     NODE,
 )
 """The most important first: the final poll may not have time for all."""
