@@ -199,6 +199,28 @@ def test_changed_removed_and_damaged_summaries_are_noticed(tmp_path: Path) -> No
     assert known.of(damaged).summary is None
 
 
+@pytest.mark.parametrize("first", [None, "graceful"])
+def test_the_ledger_decides_though_the_summary_already_tells_the_end(tmp_path: Path, first: str | None) -> None:
+    """A viewer opens the session between the end and the next reading of the ledgers, or a collector is restarted."""
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    known = OverviewCache(store, Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True), tmp_path / "cache")
+    one, then = session(), "graceful" if first is None else None
+    ledger_key = layout.ledger_key(one.root, one.cluster, one.name, "a" * 56)
+
+    def write(ended: str | None, at: float) -> None:
+        ledger = account(ended=ended, alive_until=at + 330)
+        store.put(ledger_key, msgspec.json.encode(ledger))
+
+    write(first, NOW)
+    known.refresh([one], NOW)
+    told = summary()
+    store.put(layout.summary_key(one.cluster, one.name), msgspec.json.encode(told))
+    write(then, NOW + 20)
+    known.refresh([one], NOW + 30)
+    known.refresh([one], NOW + 45)
+    assert known.of(one).state(NOW + 45) == ("ended" if then else "live")
+
+
 class Told:
     """A stand-in for a source that returns or raises what the test sets."""
 

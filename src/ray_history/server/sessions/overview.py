@@ -75,9 +75,10 @@ class SessionOverview(msgspec.Struct, frozen=True):
         """Whether neither ledgers nor objects are expected any more."""
         if self.summary is None:
             return False
-        if self.summary.facts.get("ended") == "graceful":
-            return True
-        return now > self.last_sign + _SETTLED_AFTER
+        # The ledgers may have been read before the end that the summary tells, and a collector that was stopped may
+        # have been started again.
+        has_ended = self.summary.facts.get("ended") == "graceful" and all(one.is_graceful for one in self.ledgers)
+        return now > self.last_sign + (0.0 if has_ended else _SETTLED_AFTER)
 
     @property
     def last_sign(self) -> float:
