@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .precedence import Precedence
+
 CLUSTER_TERMINATED = "The cluster was terminated."
 """Why something ended that was still open when its cluster ended."""
 
@@ -92,6 +94,8 @@ class Table:
     """Event types, polled paths and kinds of files; one of them is enough to know the table."""
     without_sources: str
     """The warning when a session has none of them."""
+    precedence: Precedence | None = None
+    """Which source each column is taken from, if several have it."""
     log_lines: Mapping[str, str] = field(default_factory=dict)
     """Log files whose lines it is made from: the `source` of their documents, and a pattern of file names."""
 
@@ -265,6 +269,21 @@ _TASKS = Table(
     )""",
     sources=(EVENT_FILES,),
     without_sources="Tasks and actors are unknown: no event files were stored.",
+    precedence=Precedence(
+        sources={
+            "event": "TASK_DEFINITION, ACTOR_TASK_DEFINITION, TASK_LIFECYCLE, TASK_PROFILE events",
+            "polled": "polled `/api/v0/tasks?detail=1`",
+        },
+        columns={
+            "event polled": "type name func_or_class_name language job_id parent_task_id actor_id placement_group_id "
+            "required_resources runtime_env call_site label_selector fallback_strategy "
+            f"{' '.join(TASK_STATES.values())} error debugger node_id worker_id worker_pid {' '.join(TASK_LOG)} "
+            "component_type component_id node_ip_address spans",
+            "event": "actor_repr_name",
+        },
+        # Ray marks tasks as failed at the end of their job whose own end arrives in an event later.
+        together={"has_ended": "finished_ns failed_ns error"},
+    ),
 )
 
 TASK_COUNTS_CLOSED_FORM = f"* replace (case when {_ENDED_TASK} then state else 'FAILED' end as state)"

@@ -190,7 +190,9 @@ class Builder:
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
             """
             # Of all drivers: a submission may have started several.
-            f"create temp table ended_job as from ended_jobs({_END_OF_TIME})"
+            f"create temp table ended_job as from ended_jobs({_END_OF_TIME});"
+            f"create temp table all_polled_task as {query('tasks/polled')};"
+            "create or replace temp view polled_task as from all_polled_task"
         )
 
     def _create_run_view(self) -> None:
@@ -259,7 +261,10 @@ class Builder:
             select distinct task_id, attempt_number from run
             union
             select task_id, attempt_number from base_attempt
-            where is_forced or is_implied or not is_defined or state not in ('FINISHED', 'FAILED')
+            where is_forced or is_implied or not is_defined or polled_columns is not null
+                or state not in ('FINISHED', 'FAILED')
+            union
+            select task_id, attempt_number from all_polled_task
             union
             select task_id, attempt_number {base_delta};
             create temp table all_defined_task as
@@ -292,7 +297,7 @@ class Builder:
         by task."""
 
         def write(condition: str, file: Path) -> None:
-            for lookup in ("split_attempt", "defined_task"):
+            for lookup in ("split_attempt", "defined_task", "polled_task"):
                 self._execute(f"create or replace temp view {lookup} as from all_{lookup} where {condition}")
             self._execute(f"create or replace temp view attempt as from ({rows}) where {condition}")
             self._execute(f"copy ({query('tasks/final')}) to {text(file)} {self._parquet}")

@@ -27,8 +27,8 @@ join anything, and none repeats itself."""
 
 _SHOWN = """
     * exclude (
-        is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, told_name, actor_repr_name,
-        error, debugger
+        is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, polled_columns,
+        told_name, actor_repr_name, error, debugger
     )
 """
 """Columns of tasks that are not only for building on them."""

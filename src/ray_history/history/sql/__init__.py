@@ -9,6 +9,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
+from ray_history.history.registry import TABLES
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -17,8 +19,10 @@ _ROOT = resources.files(__name__)
 
 @cache
 def query(name: str) -> str:
-    """The text of `<name>.sql`."""
-    return _ROOT.joinpath(f"{name}.sql").read_text()
+    """The query of `<name>.sql`, with the sources of columns as the registry declares them."""
+    text = _ROOT.joinpath(f"{name}.sql").read_text()
+    table = TABLES.get(name.partition("/")[0])
+    return table.precedence.expanded(text) if table and table.precedence else text
 
 
 def query_at(name: str, moment: int) -> str:
@@ -27,16 +31,16 @@ def query_at(name: str, moment: int) -> str:
 
 
 def all_queries() -> list[str]:
-    """The texts of all files, in the order of their paths."""
-    return [text for _, text in sorted(_files(_ROOT, ""))]
+    """All queries, in the order of their paths."""
+    return [query(name) for name in sorted(_names(_ROOT, ""))]
 
 
-def _files(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+def _names(folder: Traversable, path: str) -> Iterator[str]:
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _files(entry, f"{path}{entry.name}/")
+            yield from _names(entry, f"{path}{entry.name}/")
         elif entry.name.endswith(".sql"):
-            yield path + entry.name, entry.read_text()
+            yield path + entry.name.removesuffix(".sql")
 
 
 def create_source_tables(database: duckdb.DuckDBPyConnection) -> None:

@@ -40,6 +40,13 @@ create or replace macro parse_json(text) as try_cast(text as json);
 -- Milliseconds since 1970 that fit into nanoseconds; Ray prints 0 for none.
 create or replace macro to_millis(text) as case when to_bigint(text) between 1 and 9223372036853 then to_bigint(text) end;
 
+-- When a task first entered a state, in nanoseconds, by the states in its polled row.
+create or replace macro entered_ns(steps, name) as
+    list_min([to_millis(step.created_ms) for step in steps if step.state = name]) * 1000000;
+
+-- Nanoseconds of a span in a polled row, which has milliseconds with fractions.
+create or replace macro span_ns(ms) as try_cast(ms * 1000000 as bigint);
+
 -- Whether something had happened by a moment. Without a time, it happened before the session.
 create or replace macro happened_by(at_ns, moment) as coalesce(at_ns <= moment, true);
 

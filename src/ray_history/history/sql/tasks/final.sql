@@ -1,6 +1,20 @@
--- The rows of `tasks`: merged rows (`attempt`) with their state, the failures that Ray's control plane decided without
--- sending an event, and values that other tables imply.
-with with_sorted_spans as (
+-- The rows of `tasks`: merged rows (`attempt`) with what the last polled listing (`polled_task`) adds to them, their
+-- state, the failures that Ray's control plane decided without sending an event, and values that other tables imply.
+with with_end as (
+    select *, nullif(coalesce(finished_ns, failed_ns) is not null, false) as has_ended from attempt
+),
+with_polled as (
+    select
+        task_id,
+        attempt_number,
+        every_column(),
+        columns_of(polled) as polled_columns
+    from with_end as event
+    full join (
+        select *, nullif(coalesce(finished_ns, failed_ns) is not null, false) as has_ended from polled_task
+    ) as polled using (task_id, attempt_number)
+),
+with_sorted_spans as (
     select * replace (last_spans(spans) as spans)
     from (
         select
@@ -11,7 +25,7 @@ with with_sorted_spans as (
                     then spans
                 else list_sort(list_distinct(spans))
             end as spans
-        from attempt
+        from with_polled
     )
 ),
 with_hosts as (
@@ -113,7 +127,7 @@ select
     is_defined or (
         task_id <> repeat('ff', 24)
         and coalesce(pending_args_avail_ns, submitted_to_worker_ns, running_ns, finished_ns, failed_ns) is not null
-        and task_id not in (select task_id from defined_task)
+        and task_id not in (select task_id from defined_task union all select task_id from polled_task)
     ) as is_listed,
     -- Ray's own: supervisors of submitted jobs, and tasks caused by polling the dashboard.
     coalesce(regexp_matches(func_or_class_name, '^(JobSupervisor[.]|_StatsActor[.]get_datasets$|TrainStateActor[.]get_train_run)'), false)
@@ -127,6 +141,7 @@ select
     is_forced,
     is_worker_implied,
     is_node_implied,
+    polled_columns,
     name as told_name,
     actor_repr_name,
     error,
