@@ -12,7 +12,7 @@ WRITTEN = (
     b'"dropped_by_ray":null,"last_event":"2026-01-15T10:30:00Z","types":{"TASK_PROFILE_EVENT":12}},'
     b'"logs":{"files":4,"bytes_seen":100,"bytes_stored":90,"bytes_uploaded":50,"bytes_lost":0,"left":1,'
     b'"problems":["raylet.out: permission denied"]},'
-    b'"polled":{"/api/jobs/":{"newest":"refused","detail":"401","since":{"refused":1700000030.0}}},'
+    b'"polled":{"/api/jobs/":{"newest":"refused","detail":"401","since":{"refused":1700000030.0},"answered":0.0}},'
     b'"silent":1700000060.0,"export_given_up":null}'
 )
 READ = Ledger(
@@ -76,7 +76,7 @@ def test_an_endpoint_that_answered_once_counts_as_answered() -> None:
     assert endpoint.outcome == "refused"
     endpoint.note("answered", "", 4.0)
     endpoint.note("unreachable", "gone", 5.0)
-    assert (endpoint.outcome, endpoint.newest) == ("answered", "unreachable")
+    assert (endpoint.outcome, endpoint.newest, endpoint.answered) == ("answered", "unreachable", 4.0)
 
 
 def test_all_fields_have_defaults() -> None:

@@ -379,6 +379,42 @@ def polled(kind: str, *rows: Row) -> Event:
     return document("endpoint", f"restful__api__v0__{kind}?detail=1&limit=10000", body)
 
 
+def listed_task(identity: str, *states: tuple[str, float], attempt: int = 0, **fields: Any) -> Row:
+    """A row of the state API, as Ray 2.60 answers with `detail=1`."""
+    steps = [{"state": state, "created_ms": float(ms(at))} for state, at in states]
+    return {
+        "task_id": identity,
+        "attempt_number": attempt,
+        "name": "work",
+        "state": states[-1][0] if states else "NIL",
+        "job_id": JOB,
+        "actor_id": None,
+        "type": "NORMAL_TASK",
+        "func_or_class_name": "work",
+        "parent_task_id": "ff" * 20 + JOB,
+        "node_id": NODE,
+        "worker_id": WORKER,
+        "worker_pid": 17,
+        "error_type": None,
+        "language": "PYTHON",
+        "required_resources": {"CPU": 1.0},
+        "runtime_env_info": {"serialized_runtime_env": "{}", "runtime_env_config": {}},
+        "placement_group_id": None,
+        "events": steps,
+        "profiling_data": {},
+        "creation_time_ms": None,
+        "start_time_ms": None,
+        "end_time_ms": None,
+        "task_log_info": None,
+        "error_message": None,
+        "is_debugger_paused": None,
+        "call_site": None,
+        "label_selector": {},
+        "fallback_strategy": {"options": []},
+        **fields,
+    }
+
+
 def polled_jobs(*rows: Row) -> Event:
     return document("endpoint", "restful__api__jobs__", list(rows))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ray_history.history.read.views import View
 from tests.history.rebuilt import (
-    JOB,
     NODE,
     WORKER,
     Event,
     Row,
     job_life,
     lifecycle,
+    listed_task,
     ms,
     node,
     ns,
@@ -31,42 +31,6 @@ from tests.history.rebuilt import (
 ONE, TWO = task_id(1), task_id(2)
 
 
-def listed(identity: str = ONE, *states: tuple[str, float], attempt: int = 0, **fields: Any) -> Row:
-    """A row of the state API, as Ray 2.60 answers with `detail=1`."""
-    steps = [{"state": state, "created_ms": float(ms(at))} for state, at in states]
-    return {
-        "task_id": identity,
-        "attempt_number": attempt,
-        "name": "work",
-        "state": states[-1][0] if states else "NIL",
-        "job_id": JOB,
-        "actor_id": None,
-        "type": "NORMAL_TASK",
-        "func_or_class_name": "work",
-        "parent_task_id": "ff" * 20 + JOB,
-        "node_id": NODE,
-        "worker_id": WORKER,
-        "worker_pid": 17,
-        "error_type": None,
-        "language": "PYTHON",
-        "required_resources": {"CPU": 1.0},
-        "runtime_env_info": {"serialized_runtime_env": "{}", "runtime_env_config": {}},
-        "placement_group_id": None,
-        "events": steps,
-        "profiling_data": {},
-        "creation_time_ms": None,
-        "start_time_ms": None,
-        "end_time_ms": None,
-        "task_log_info": None,
-        "error_message": None,
-        "is_debugger_paused": None,
-        "call_site": None,
-        "label_selector": {},
-        "fallback_strategy": {"options": []},
-        **fields,
-    }
-
-
 SUBMITTED = (("PENDING_ARGS_AVAIL", 1), ("PENDING_NODE_ASSIGNMENT", 1), ("SUBMITTED_TO_WORKER", 2))
 RUNNING = (*SUBMITTED, ("RUNNING", 2.5))
 SENT = [task(ONE, at=1), lifecycle(ONE, *SUBMITTED)]
@@ -79,7 +43,7 @@ def only(place: Path, events: list[Event], *rows: Row, view: View | None = None,
 
 def test_what_a_killed_worker_did_not_send_comes_from_the_poll(tmp_path: Path) -> None:
     log = {"stdout_file": "worker-1.out", "stdout_start": 10, "stderr_file": "worker-1.err", "stderr_start": 20}
-    row = only(tmp_path, SENT, listed(ONE, *RUNNING, task_log_info=log))
+    row = only(tmp_path, SENT, listed_task(ONE, *RUNNING, task_log_info=log))
     assert (row["state"], row["node_id"], row["worker_id"], row["worker_pid"]) == ("RUNNING", NODE, WORKER, 17)
     assert (row["start_time_ms"], row["creation_time_ms"]) == (ms(2.5), ms(1))
     assert row["task_log_info"] == log
@@ -88,14 +52,14 @@ def test_what_a_killed_worker_did_not_send_comes_from_the_poll(tmp_path: Path) -
 def test_events_win_wherever_they_have_a_value(tmp_path: Path) -> None:
     other = "0d" * 28
     ran = lifecycle(ONE, ("RUNNING", 2.0001234), ("FINISHED", 3), node=other, worker=other, workerPid=18)
-    row = only(tmp_path, [*SENT, ran], listed(ONE, *RUNNING, name="another", call_site="here"))
+    row = only(tmp_path, [*SENT, ran], listed_task(ONE, *RUNNING, name="another", call_site="here"))
     assert (row["state"], row["name"], row["node_id"], row["worker_pid"]) == ("FINISHED", "work", other, 18)
     assert (row["start_time_ms"], row["end_time_ms"]) == (ms(2.0001234), ms(3))
     assert row["call_site"] == "here"  # no event has it
 
 
 def test_a_failure_in_the_poll_does_not_change_how_a_task_ended(tmp_path: Path) -> None:
-    judged = listed(ONE, *RUNNING, ("FAILED", 2.7), error_type="WORKER_DIED", error_message="Job finishes")
+    judged = listed_task(ONE, *RUNNING, ("FAILED", 2.7), error_type="WORKER_DIED", error_message="Job finishes")
     row = only(tmp_path, [*SENT, lifecycle(ONE, ("RUNNING", 2.5), ("FINISHED", 3))], judged)
     assert (row["state"], row["error_type"], row["error_message"]) == ("FINISHED", None, None)
 
@@ -109,7 +73,7 @@ def test_a_task_that_only_the_poll_has_exists_with_what_is_known(tmp_path: Path)
             {"start_time": ms(2.5) + 0.25, "end_time": ms(2.6) + 0.5, "extra_data": {"a": 1}, "event_name": "ray.get"}
         ],
     }
-    live = listed(TWO, *RUNNING, profiling_data=seen, fallback_strategy=None, label_selector={"zone": "a"})
+    live = listed_task(TWO, *RUNNING, profiling_data=seen, fallback_strategy=None, label_selector={"zone": "a"})
     row = only(tmp_path, [], live)
     assert row.pop("creation_time_ms") == ms(1)
     assert row.pop("start_time_ms") == ms(2.5)
@@ -121,28 +85,28 @@ def test_a_task_that_only_the_poll_has_exists_with_what_is_known(tmp_path: Path)
 
 def test_a_poll_that_adds_nothing_leaves_no_trace(tmp_path: Path) -> None:
     ran = lifecycle(ONE, ("RUNNING", 2.5), node=NODE, worker=WORKER, workerPid=17)
-    built = rebuild(tmp_path, [*SENT, ran], [polled("tasks", listed(ONE, *RUNNING))])
+    built = rebuild(tmp_path, [*SENT, ran], [polled("tasks", listed_task(ONE, *RUNNING))])
     assert built.tables.rows("select polled_columns from observed_tasks") == [(None,)]
 
 
 def test_a_polled_task_fails_with_its_worker_and_its_job(tmp_path: Path) -> None:
     died = [node(), worker(), worker_alive(1), worker_dead(4, "SYSTEM_ERROR", "killed")]
-    row = only(tmp_path, [*SENT, *died], listed(ONE, *RUNNING))
+    row = only(tmp_path, [*SENT, *died], listed_task(ONE, *RUNNING))
     assert (row["state"], row["error_type"]) == ("FAILED", "WORKER_DIED")
     assert "killed" in row["error_message"]
-    ended = only(tmp_path, [*SENT, job_life("FINISHED", 9)], listed(ONE, *RUNNING))
+    ended = only(tmp_path, [*SENT, job_life("FINISHED", 9)], listed_task(ONE, *RUNNING))
     assert (ended["state"], ended["end_time_ms"]) == ("FAILED", ms(9))
 
 
 def test_a_moment_shows_polled_values_from_their_time_on(tmp_path: Path) -> None:
-    before = only(tmp_path, SENT, listed(ONE, *RUNNING), view=View(ns(2.2)))
+    before = only(tmp_path, SENT, listed_task(ONE, *RUNNING), view=View(ns(2.2)))
     assert (before["state"], before["worker_id"], before["worker_pid"]) == ("SUBMITTED_TO_WORKER", WORKER, None)
-    after = only(tmp_path, SENT, listed(ONE, *RUNNING), view=View(ns(2.6)))
+    after = only(tmp_path, SENT, listed_task(ONE, *RUNNING), view=View(ns(2.6)))
     assert (after["state"], after["worker_pid"]) == ("RUNNING", 17)
 
 
 def test_another_attempt_that_the_poll_defines_hides_undefined_ones(tmp_path: Path) -> None:
-    row = only(tmp_path, [lifecycle(ONE, ("RUNNING", 1))], listed(ONE, *RUNNING, attempt=1))
+    row = only(tmp_path, [lifecycle(ONE, ("RUNNING", 1))], listed_task(ONE, *RUNNING, attempt=1))
     assert row["attempt_number"] == 1
 
 
@@ -150,8 +114,8 @@ def test_an_index_that_is_extended_forgets_what_an_older_poll_said(tmp_path: Pat
     """The newest listing replaces the one before; the events that arrived meanwhile win over both."""
     spans = profile(ONE, span("task::work", 2.5, 3))
     finished = [lifecycle(ONE, ("RUNNING", 2.4), ("FINISHED", 3), node=NODE), spans]
-    before, after = listed(ONE, *RUNNING, name="x"), listed(TWO, *RUNNING)
-    first = rebuild(tmp_path, SENT, [polled("tasks", before, listed(task_id(3), *RUNNING))])
+    before, after = listed_task(ONE, *RUNNING, name="x"), listed_task(TWO, *RUNNING)
+    first = rebuild(tmp_path, SENT, [polled("tasks", before, listed_task(task_id(3), *RUNNING))])
     assert [row["state"] for row in first.rows("tasks")] == ["RUNNING", "RUNNING"]
     extended = rebuild(tmp_path, finished, [polled("tasks", after)], base=first)
     at_once = rebuild(tmp_path, [*SENT, *finished], [polled("tasks", after)])

@@ -82,6 +82,8 @@ class PolledEndpoint(msgspec.Struct):
     """The error of the newest request without usable answer."""
     since: dict[str, float] = msgspec.field(default_factory=dict)
     """By outcome: when it occurred first, Unix seconds."""
+    answered: float = 0.0
+    """When the newest answer arrived, Unix seconds. One that is like the one before is not stored again."""
 
     @property
     def outcome(self) -> str:
@@ -93,7 +95,9 @@ class PolledEndpoint(msgspec.Struct):
         """Add the outcome of a request."""
         self.newest = outcome
         self.since.setdefault(outcome, now)
-        if outcome != ANSWERED:
+        if outcome == ANSWERED:
+            self.answered = now
+        else:
             self.detail = detail
 
 

@@ -65,6 +65,8 @@ class Accounts(msgspec.Struct, frozen=True):
     duplicated: int | None
     export_given_up: bool = False
     """Ray's GCS stopped exporting events. Summaries of earlier versions do not say."""
+    head_silent: bool = False
+    """Ray ran on the head and sent no event. Summaries of earlier versions do not say."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

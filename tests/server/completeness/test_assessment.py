@@ -22,6 +22,7 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
         (Evidence(collectors=1, dropped=5), 0.0, ["Ray dropped 5"]),
         (Evidence(**WHOLE), 1.0, []),
         (Evidence(**WHOLE, export_given_up=True), 1.0, ["GCS exported no events"]),
+        (Evidence(**WHOLE, head_silent=True), 1.0, ["head silent"]),
         (Evidence(**WHOLE, dropped=100), 0.5, ["Ray dropped 100"]),
         (Evidence(collectors=1, received=100, stored=75), 0.75, ["25 not stored"]),
         (Evidence(collectors=1, received=100, stored=75, is_live=True), 1.0, []),

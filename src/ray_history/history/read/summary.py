@@ -65,7 +65,8 @@ _LEDGERS = """
             false
         ) as head_ended,
         sum(try_cast(body->>'$.events.duplicated' as bigint))::bigint as duplicated,
-        coalesce(bool_or(try_cast(body->>'export_given_up' as double) is not null), false) as export_given_up
+        coalesce(bool_or(try_cast(body->>'export_given_up' as double) is not null), false) as export_given_up,
+        coalesce(bool_or(try_cast(body->>'silent' as double) is not null), false) as head_silent
     from document
     where source = 'ledger'
 """

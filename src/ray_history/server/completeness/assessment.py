@@ -99,6 +99,19 @@ RULES = (
         concerns_tables=True,
     ),
     Rule(
+        lambda evidence: evidence.head_silent,
+        lambda _: "head silent",
+        lambda evidence: (
+            "Ray ran on the head for a minute and sent no event to the collector there: "
+            + (
+                "it does not export events."
+                if evidence.is_without_events
+                else "events of the control plane (jobs, actors, nodes) and of drivers there are missing."
+            )
+        ),
+        concerns_tables=True,
+    ),
+    Rule(
         lambda evidence: evidence.lost_contact,
         lambda _: "lost contact",
         lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",

@@ -48,6 +48,8 @@ class Evidence:
     """Events that Ray dropped before it sent them."""
     export_given_up: bool = False
     """Ray's GCS stopped exporting events: only those about tasks arrived."""
+    head_silent: bool = False
+    """Ray had run on the head for a minute or longer without sending an event."""
     has_event_files: bool | None = None
     """Whether the archive has events of the session; None if that is not known yet."""
     is_live: bool = False
@@ -131,6 +133,7 @@ class Evidence:
             quarantined=sum(counts.quarantined for counts in events),
             dropped=sum(counts.dropped_by_ray or 0 for counts in events),
             export_given_up=any(ledger.export_given_up is not None for ledger in ledgers),
+            head_silent=any(ledger.silent is not None for ledger in ledgers),
             cut_off=Nodes(sum(not ledger.is_graceful for ledger in ledgers)),
         )
 
@@ -148,5 +151,6 @@ class Evidence:
             quarantined=number("events_quarantined"),
             dropped=number("events_dropped_by_ray"),
             export_given_up=summary.accounts.export_given_up,
+            head_silent=summary.accounts.head_silent,
             cut_off=Nodes(summary.accounts.cut_off),
         )

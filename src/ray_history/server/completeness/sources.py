@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ray_history.archive.layout import endpoint_name
 from ray_history.archive.ledger import FAILED, NEVER_ASKED, REFUSED, TIMED_OUT, UNREACHABLE
 from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, TABLES
 from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES
-from ray_history.server.formatting import clip
+from ray_history.server.completeness.polls import age, cut, is_answer, polled_attempts
+from ray_history.server.formatting import clip, plural
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 
@@ -57,17 +57,26 @@ EXPECTED = {
 
 @cached_per_session
 def unknown(request: SessionRequest) -> dict[str, str]:
-    """The warning for each listing whose sources are missing, or were stored in part."""
+    """The warning for each listing whose sources are missing, or were stored in part, or are as old as a poll."""
     stored = _stored(request)
-    missing = {
-        listing: _with_outcomes(request, need) for listing, need in NEEDS.items() if stored.isdisjoint(need.any_of)
-    }
-    for listing, expected in EXPECTED.items():
-        if not any(request.open.opened.manifest.events.values()) or not stored.isdisjoint(expected.types):
-            continue
-        if request.tables.rows(expected.because):
-            missing[listing] = _not_exported(listing, expected.types, stored, missing.get(listing, ""))
-    return missing
+    has_events = any(request.open.opened.manifest.events.values())
+    warnings = dict[str, str]()
+    for listing in dict.fromkeys((*NEEDS, *EXPECTED)):
+        expected, need = EXPECTED.get(listing), NEEDS.get(listing)
+        parts = []
+        if expected and stored.isdisjoint(expected.types):
+            if not has_events:
+                parts.append(_from_polls(request, listing))
+            elif request.tables.rows(expected.because):
+                parts.append(_not_exported(request, listing, expected.types))
+        if need and stored.isdisjoint(need.any_of):
+            parts.append(_with_outcomes(request, need))
+        if listing == "tasks":
+            parts.append(_unfinished(request))
+        parts.append(cut(request).get(listing, ""))
+        if any(parts):
+            warnings[listing] = " ".join(filter(None, parts))
+    return warnings
 
 
 def _with_outcomes(request: SessionRequest, need: Need) -> str:
@@ -91,15 +100,30 @@ _OUTCOMES = {
 }
 
 
-def _not_exported(listing: str, types: tuple[str, ...], stored: set[str], without_sources: str) -> str:
+def _not_exported(request: SessionRequest, listing: str, types: tuple[str, ...]) -> str:
     """Ray sent events, but none of these types."""
     set_them = f"{EXPOSABLE_EVENT_TYPES} has to name {' and '.join(types)}."
     if listing == "timeline":
         return f"Timeline: profile events were not exported by Ray; {set_them}"
-    polled = any(source.startswith("/") and source in stored for source in TABLES[listing].sources)
-    instead = "; shown from the dashboard's last answer" if polled else ""
-    return " ".join(
-        filter(None, (f"{listing.capitalize()}: not exported by Ray{instead}. {set_them}", without_sources))
+    polled = age(request, TABLES[listing].polled)
+    instead = f"; shown from the dashboard's last answer ({polled})" if polled else ""
+    return f"{listing.capitalize()}: not exported by Ray{instead}. {set_them}"
+
+
+def _from_polls(request: SessionRequest, listing: str) -> str:
+    """Ray sent no event at all."""
+    polled = age(request, TABLES[listing].polled) if listing in TABLES else ""
+    return f"{listing.capitalize()}: shown from the dashboard's last answer ({polled})." if polled else ""
+
+
+def _unfinished(request: SessionRequest) -> str:
+    """The events of some tasks lack what the dashboard's list of unfinished tasks has."""
+    number, polled = polled_attempts(request), age(request, [TABLES["tasks"].path])
+    if not number:
+        return ""
+    return (
+        f"What no event reports of {plural(number, 'attempt')} of tasks is shown from the dashboard's list of "
+        f"unfinished tasks ({polled})."
     )
 
 
@@ -107,9 +131,8 @@ def _stored(request: SessionRequest) -> set[str]:
     """The sources of `NEEDS` that are stored."""
     files, manifest = request.open.files, request.open.opened.manifest
     stored = {kind for kind, number in manifest.events.items() if number}
-    polled = {name.partition("?")[0].removesuffix("__") for name in files.endpoints}
     wanted = {source for need in NEEDS.values() for source in need.any_of if source.startswith("/")}
-    stored |= {url for url in wanted if _is_polled(url, polled)}
+    stored |= {path for path in wanted if any(is_answer(name, path) for name in files.endpoints)}
     if manifest.sources:
         stored.add(EVENT_FILES)
     if files.whole_logs or files.tail_bundles:
@@ -117,13 +140,6 @@ def _stored(request: SessionRequest) -> set[str]:
     if request.tables.rows("select 1 from document where source = 'export_event' limit 1"):
         stored.add(EXPORT_FILES)
     return stored
-
-
-def _is_polled(url: str, names: set[str]) -> bool:
-    before, one_of_many, _ = url.partition("{}")
-    if one_of_many:
-        return any(name.startswith(endpoint_name(before)) for name in names)
-    return endpoint_name(url).removesuffix("__") in names
 
 
 def sources(request: SessionRequest) -> dict[str, Any]:
