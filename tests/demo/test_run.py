@@ -18,6 +18,7 @@ import pytest
 
 from ray_history.demo.run import SMALL, WORKLOAD, _interrupt_on_termination
 from tests.support.processes import free_port
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(280)]
 
@@ -100,7 +101,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(directory: Path) -> None:
         demo.read_until("[3/7]")  # Ray runs
         assert demo.relatives()
         assert demo.interrupt() == 1
-        assert demo.relatives() == []
+        until(lambda: demo.relatives() == [])  # they were killed; a busy machine takes a while to end them
 
 
 def test_the_dashboard_of_the_dead_cluster_opens(directory: Path) -> None:
