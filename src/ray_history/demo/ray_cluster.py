@@ -49,8 +49,12 @@ def ray_binary() -> str:
 class RayCluster:
     """One cluster. `start_head` begins a session and can be called again after the session has ended."""
 
-    def __init__(self, token: str = "") -> None:
-        """A cluster that requires this token; without one, authentication is disabled."""
+    def __init__(self, token: str = "", ray: str = "") -> None:
+        """A cluster that requires this token; without one, authentication is disabled.
+
+        `ray` is the program that starts it, if not the one of this environment.
+        """
+        self.ray = ray or ray_binary()
         # Ray creates sockets below it, whose paths are limited to 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))
         self._mark = f"RAY_HISTORY_DEMO={self.root}\0".encode()
@@ -104,7 +108,8 @@ class RayCluster:
             *flags,
         )
 
-    def start_node(self, events_port: int, *flags: str, cpus: int = 1) -> None:
+    def start_node(self, events_port: int, *flags: str, cpus: int = 1, wrapper: Sequence[str] = ()) -> None:
+        """Add a node; `wrapper` is a command that runs the command after it, such as `unshare`."""
         (agent,) = free_ports(1)
         self._ray_start(
             events_port,
@@ -112,11 +117,13 @@ class RayCluster:
             f"--dashboard-agent-listen-port={agent}",
             f"--num-cpus={cpus}",
             *flags,
+            wrapper=wrapper,
         )
 
-    def _ray_start(self, events_port: int, *arguments: str) -> None:
+    def _ray_start(self, events_port: int, *arguments: str, wrapper: Sequence[str] = ()) -> None:
         command = [
-            ray_binary(),
+            *wrapper,
+            self.ray,
             "start",
             *arguments,
             "--object-store-memory=100000000",
@@ -127,7 +134,7 @@ class RayCluster:
         environment = self.environment(events_port)
         if self._token and "--head" in arguments:
             del environment["RAY_AUTH_MODE"]  # a head (2.60) enables authentication by itself where it finds a token
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise ProcessFailed(f"ray start failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
@@ -168,7 +175,7 @@ class RayCluster:
         """Run a driver script as a submitted job."""
         file = self.root / f"{submission_id}.py"
         file.write_text(script)
-        command = [ray_binary(), "job", "submit", f"--address={self.dashboard}", f"--submission-id={submission_id}"]
+        command = [self.ray, "job", "submit", f"--address={self.dashboard}", f"--submission-id={submission_id}"]
         command += [] if wait else ["--no-wait"]
         done = subprocess.run(
             [*command, "--", sys.executable, str(file)],

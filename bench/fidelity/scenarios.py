@@ -1,0 +1,145 @@
+"""Captures: a workload on a real cluster, its truth, and its death."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.ray_releases import python_of
+from tests.support.waiting import until
+
+from . import truth
+from .cluster import MeasuredCluster
+
+WORKLOADS = Path(__file__).with_name("workloads")
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+SIDE_ADDRESS, GONE_ADDRESS = "127.0.0.2", "127.0.0.3"
+BUSY_SECONDS = 25
+"""How long the endless workload runs before the truth is taken."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How a cluster lives and dies."""
+
+    summary: str
+    busy: bool
+    end: Callable[[MeasuredCluster], None]
+    slow_head: bool = False
+    loses_node: bool = False
+
+
+def _in_order(cluster: MeasuredCluster) -> None:
+    """As when pods are deleted: Ray stops, then the collectors are told to end."""
+    cluster.end()
+    for node in cluster.nodes.values():
+        node.collector.stop()
+
+
+def _collectors_with_ray(cluster: MeasuredCluster) -> None:
+    """The collectors end first, then Ray, so that the last poll still finds a dashboard."""
+    for node in cluster.nodes.values():
+        node.collector.stop()
+    cluster.end()
+
+
+SCENARIOS = {
+    "calm": Scenario("the workload had finished; the collectors got SIGTERM, then Ray", False, _collectors_with_ray),
+    "killed": Scenario("everything got SIGKILL in mid-run, collectors too", True, MeasuredCluster.kill_everything),
+    "slow-head": Scenario("Ray's GCS gave up exporting; then as killed", True, MeasuredCluster.kill_everything, True),
+    "ray-stop": Scenario("SIGTERM to all of Ray in mid-run, then to the collectors", True, _in_order),
+    "node-lost": Scenario("a node got SIGKILL in mid-run; later as ray-stop", True, _in_order, loses_node=True),
+}
+
+
+def capture(minor: str, scenario: str, out: Path, *, seed: int = 1, poll_interval: str = "30s") -> None:
+    """Live through a scenario with this Ray, and keep all that is needed to score it."""
+    chosen = SCENARIOS[scenario]
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    began = time.time()
+    with _cluster(minor, out.resolve(), poll_interval, chosen) as cluster:
+        session = cluster.session.name
+        _run_workload(cluster, seed, chosen)
+        if chosen.loses_node:
+            _lose_node(cluster)
+        passes = truth.record(cluster.dashboard, out / "truth", seed)
+        died = time.time()
+        chosen.end(cluster)
+        _keep(cluster, out, session)
+    answers = passes["last"]
+    facts = {"ray": minor, "scenario": scenario, "seed": seed, "session": session, "began": began, "died": died}
+    facts["truth_began"] = min(answer.asked for answer in answers)
+    (out / "capture.json").write_text(json.dumps(facts, indent=1))
+
+
+@contextmanager
+def _cluster(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> Iterator[MeasuredCluster]:
+    cluster = MeasuredCluster(python_of(minor), out, poll_interval)
+    try:
+        cluster.start_measured_head(slow=scenario.slow_head)
+        cluster.add_node("side", SIDE_ADDRESS, 2)
+        if scenario.loses_node:
+            cluster.add_node("gone", GONE_ADDRESS, 2)
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+def _run_workload(cluster: MeasuredCluster, seed: int, scenario: Scenario) -> None:
+    variables = {"SEED": str(seed), "SCRATCH": str(cluster.scratch)}
+
+    def begin(workload: str, name: str, **more: dict[str, str]) -> None:
+        cluster.submit_workload(WORKLOADS / f"{workload}.py", name, {**variables, "NAME": name}, **more)
+
+    if scenario.busy:
+        begin("endless", "endless")
+    begin("unfinished", "fails")
+    begin("unfinished", "stopped", metadata={"of": "the stopped"})
+    begin("odd", "odd näme")
+    _wait(cluster, "fails", "odd näme")
+    until(lambda: "ready" in cluster.get("/api/jobs/stopped/logs")["logs"], "job stopped is under way", pause=0.5)
+    cluster.post("/api/jobs/stopped/stop", {})
+    begin("actors", "actors")
+    begin("tasks", "tasks")
+    _run_plain(cluster)
+    _wait(cluster, "actors", "tasks", "stopped")
+    until(lambda: "ready" in cluster.get("/api/jobs/endless/logs")["logs"]) if scenario.busy else None
+    # Calm: Ray fails what ended jobs left behind after 15 s. Both: the collectors poll once more.
+    time.sleep(BUSY_SECONDS)
+
+
+def _wait(cluster: MeasuredCluster, *names: str) -> None:
+    for name in names:
+        path = f"/api/jobs/{name.replace(' ', '%20').replace('ä', '%C3%A4')}"
+        until(lambda path=path: cluster.get(path)["status"] in ENDED, f"job {name} ends", pause=0.5)
+
+
+def _run_plain(cluster: MeasuredCluster) -> None:
+    head = next(iter(cluster.nodes.values()))
+    environment = {**cluster.environment(head.port), "RAY_ADDRESS": cluster.address}
+    command = [cluster.python, WORKLOADS / "plain.py"]
+    subprocess.run(command, env=environment, cwd=cluster.scratch, capture_output=True, timeout=180, check=True)
+
+
+def _lose_node(cluster: MeasuredCluster) -> None:
+    cluster.kill_node("gone")
+    until(lambda: any(row["state"] == "DEAD" for row in cluster.list("nodes")), "the node is dead", pause=1)
+    time.sleep(5)
+
+
+def _keep(cluster: MeasuredCluster, out: Path, session: str) -> None:
+    """The log files on disk, and the events that the collectors acknowledged."""
+    acknowledged = {name: sorted(node.recorder.acknowledged) for name, node in cluster.nodes.items()}
+    (out / "acknowledged.json").write_text(json.dumps(acknowledged))
+    for name, node in cluster.nodes.items():
+        if (logs := node.logs(session)).exists():
+            shutil.copytree(logs, out / "disk" / name, symlinks=True)
+    shutil.rmtree(cluster.scratch, ignore_errors=True)
