@@ -6,7 +6,7 @@ PYTEST := $(RUN) pytest -n 2 --dist loadgroup
 LOCK := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 RAY ?= 2.60
 
-.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench demo docs screenshots
+.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench matrix demo docs screenshots
 .PHONY: lock lock-dev lock-demo package notes wheel chart clean
 
 install: .venv/.installed
@@ -50,6 +50,9 @@ format: install
 
 bench: install
 	$(RUN) bench
+
+matrix: install
+	$(RUN) bench.fidelity matrix $(MATRIX_FLAGS)
 
 demo: $(or $(wildcard .venv/.installed),.venv/.demo)
 	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from .recorder import Recorder
 
 NAME = "measured"
 NODE_VARIABLE = "RAY_HISTORY_MEASURED_NODE"
-SLOW_MACHINE = {"RAY_raylet_start_wait_time_s": "240", "RAY_agent_register_timeout_ms": "240000"}
+SLOW_MACHINE = {"RAY_raylet_start_wait_time_s": "90", "RAY_agent_register_timeout_ms": "120000"}
 
 
 @dataclass
@@ -83,19 +85,19 @@ class MeasuredCluster(RayCluster):
         collector.start()
         return node
 
-    def start_measured_head(self, *, slow: bool) -> Node:
-        """The head with its collector; a slow one's GCS gives up exporting its events."""
+    def add_head(self, starting: AbstractContextManager[object]) -> Node:
+        """The head with its collector; `starting` is open while Ray starts."""
         node = self.add_collector("head")
         self._starting = "head"
-        self.start_head(node.port, cpus=4)
+        with starting:
+            self.start_head(node.port, cpus=4, flags=[_resource("head")])
         return node
 
     def add_node(self, name: str, address: str, cpus: int) -> Node:
         """A worker node with its collector."""
         node = self.add_collector(name)
         self._starting = name
-        own = f'--resources={{"{name}": 10}}'
-        self.start_node(node.port, f"--node-ip-address={address}", own, cpus=cpus, wrapper=node.wrapper)
+        self.start_node(node.port, f"--node-ip-address={address}", _resource(name), cpus=cpus, wrapper=node.wrapper)
         return node
 
     def submit_workload(self, script: Path, name: str, variables: dict[str, str], **more: Any) -> None:
@@ -104,6 +106,11 @@ class MeasuredCluster(RayCluster):
         file.write_text(script.read_text())
         body = {"entrypoint": f"{self.python} {file}", "submission_id": name, "runtime_env": {"env_vars": variables}}
         self.post("/api/jobs/", {**body, **more})
+
+    def node_id(self, name: str) -> str:
+        """The id of a node, by the resource that only it has."""
+        (found,) = [row for row in self.list("nodes") if name in row["resources_total"]]
+        return str(found["node_id"])
 
     def pids_of(self, node: str) -> list[int]:
         """Ray's processes on one node."""
@@ -123,6 +130,9 @@ class MeasuredCluster(RayCluster):
                 os.killpg(node.collector.pid, signal.SIGKILL)
         self.kill()
 
+    def close(self) -> None:
+        self.remove()
+
     def remove(self) -> None:
         for node in self.nodes.values():
             node.collector.kill9()
@@ -131,6 +141,10 @@ class MeasuredCluster(RayCluster):
         super().remove()
         for node in self.nodes.values():
             shutil.rmtree(node.folder, ignore_errors=True)
+
+
+def _resource(name: str) -> str:
+    return f'--resources={{"{name}": 10}}'
 
 
 def _environment(pid: int) -> bytes:
@@ -142,9 +156,9 @@ def _environment(pid: int) -> bytes:
 
 def _mounted(source: Path, target: Path) -> tuple[str, ...]:
     """A command that runs the command after it with one directory in place of another."""
-    private = ("unshare", "--mount", "--propagation=private")
+    private = ["unshare", "--mount", "--propagation=private"]
     if os.geteuid():
-        private = ("unshare", "--user", "--map-root-user", "--mount", "--propagation=private")
-    if os.spawnvp(os.P_WAIT, private[0], [*private, "true"]):
+        private += ["--user", "--map-root-user"]
+    if subprocess.run([*private, "true"], capture_output=True, check=False).returncode:
         raise PartUnavailable(f"nodes need directories of their own, but `{' '.join(private)} true` fails here")
     return (*private, "sh", "-c", f'mount --bind "{source}" "{target}" && exec "$@"', "sh")

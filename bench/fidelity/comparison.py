@@ -1,8 +1,8 @@
 """Two answers of a live dashboard and ours, leaf by leaf.
 
-A leaf counts if the live dashboard gave the same value twice. Rows are matched by their id, never by position; every leaf
-of a row that is missing, or that nobody else has, is unequal. Rows that began, or that changed, after one side looked for
-the last time are set apart: neither side can know what the other saw.
+A leaf counts if the live dashboard gave the same value twice. Rows are matched by their id, never by position; every
+leaf of a row that only one side has is unequal. Rows that began, or that changed, after one side looked for the last
+time are set apart and counted: it cannot have what the other saw.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Comparison:
 
     def _objects(self, first: dict[str, Any], last: dict[str, Any], ours: dict[str, Any], path: str) -> None:
         row = self._is_apart(last, ours)
-        before, self._apart = self._apart, self._apart or row
+        outer, self._apart = self._apart, self._apart or row
         self.rows_apart += row
         for key in last.keys() | ours.keys():
             name = "{id}" if re.fullmatch(r"[0-9a-f]{8,}", key) else key
-            values = [answer.get(key, ABSENT) for answer in (first, last, ours)]
-            self.compare(*values, f"{path}.{name}".lstrip("."))
-        self._apart = before
+            before, live, rebuilt = (answer.get(key, ABSENT) for answer in (first, last, ours))
+            self.compare(before, live, rebuilt, f"{path}.{name}".lstrip("."))
+        self._apart = outer
 
     def _is_apart(self, live: dict[str, Any], ours: dict[str, Any]) -> bool:
         """Whether this is a row that one side saw after the other had looked for the last time."""
@@ -113,13 +113,13 @@ class Comparison:
         key = _key_of(last or ours, timeline="/timeline" in self.url)
         if key is None:
             for number in range(max(len(last), len(ours))):
-                self.compare(*(_at(items, number) for items in (first, last, ours)), path)
+                self.compare(_at(first, number), _at(last, number), _at(ours, number), path)
             return
         earlier, live, rebuilt = (_by(key, items) for items in (first, last, ours))
         for name in live.keys() | rebuilt.keys():
             for number in range(max(len(live.get(name, ())), len(rebuilt.get(name, ())))):
-                rows = [_at(items.get(name, ()), number) for items in (earlier, live, rebuilt)]
-                self._rows(*rows, path)
+                before, row, our_row = (_at(items.get(name, ()), number) for items in (earlier, live, rebuilt))
+                self._rows(before, row, our_row, path)
 
     def _rows(self, first: Any, last: Any, ours: Any, path: str) -> None:
         if last == ABSENT and (began(ours) > self.answered or first != ABSENT):

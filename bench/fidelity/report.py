@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from .counts import Counts
 from .score import Score
 
 WIDTH = 110
@@ -31,6 +32,15 @@ def lines(score: Score, most: int = 60) -> Iterator[str]:
     yield "Unequal leaves, route, place: live | ours"
     for count, route, difference in score.differences()[:most]:
         yield f"{count:7,}  {route}  {difference.path}: {_short(difference.live)} | {_short(difference.ours)}"
+
+
+def count_lines(counts: Counts) -> Iterator[str]:
+    yield f"events: {counts.archived:,} of {counts.acknowledged:,} acknowledged archived, {counts.invented:,} others"
+    yield (
+        f"logs: {counts.whole_log_files:,} of {counts.log_files:,} files whole, "
+        f"{counts.log_bytes - counts.stored_log_bytes:,} of {counts.log_bytes:,} bytes lost"
+    )
+    yield from (f"  {text}" for text in counts.worst)
 
 
 def _short(value: Any) -> str:

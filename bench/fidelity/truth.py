@@ -102,7 +102,7 @@ class _Recorder:
         self._count += len(numbered)
         deadline = time.monotonic() + SECONDS
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            answers = threads.map(lambda item: self._ask(*item, deadline), numbered)
+            answers = threads.map(lambda item: self._ask(item[0], item[1], deadline), numbered)
             return [answer for answer in answers if answer is not None]
 
     def _ask(self, file: str, url: str, deadline: float) -> Answer | None:
@@ -196,7 +196,7 @@ def _of_nodes(nodes: list[dict[str, Any]], workers: list[dict[str, Any]], some: 
         yield f"/api/v0/logs?node_id={identity}&glob=events/*"
         for name in ("raylet.out", "raylet.err", "log_monitor.err", "gcs_server.out", "dashboard_agent.log"):
             if node["is_head_node"] or not name.startswith("gcs"):
-                yield f"/api/v0/logs/file?node_id={identity}&filename={name}&lines=100"
+                yield f"/api/v0/logs/file?node_id={identity}&filename={name}&lines=-1"
         of_node = [row for row in workers if row["node_id"] == identity and row["worker_type"] == "WORKER"]
         for worker in some(of_node, 4):
             file = f"/api/v0/logs/file?node_id={identity}&pid={worker['pid']}"

@@ -2,8 +2,10 @@
 
 import sys
 import time
+from contextlib import suppress
 
 import ray
+from ray.exceptions import RayError
 
 
 @ray.remote(num_cpus=0.1)
@@ -48,14 +50,21 @@ def unpicklable():
 
 
 def swallow(reference):
-    try:
+    with suppress(RayError, RuntimeError):
         ray.get(reference)
-    except Exception as error:
-        print(type(error).__name__)
 
 
 ray.init()
-NAMES = ["new\nline", "smile \U0001f600", "x" * 600, " blank ends ", "quote\"'`\\", "<script>", "a/b?c=d&e#f%41", "NULL"]
+NAMES = [
+    "new\nline",
+    "smile \U0001f600",
+    "x" * 600,
+    " blank ends ",
+    "quote\"'`\\",
+    "<script>",
+    "a/b?c=d&e#f%41",
+    "NULL",
+]
 ray.get([silent.options(name=name).remote() for name in NAMES])
 ray.get([prints.remote(), silent.remote()])
 swallow(complains.remote())

@@ -80,8 +80,7 @@ def sleeps(seconds):
 
 @ray.remote(num_cpus=0.1, num_returns="streaming")
 def counts(n, broken):
-    for i in range(n):
-        yield i
+    yield from range(n)
     if broken:
         raise RuntimeError("a broken stream")
 
