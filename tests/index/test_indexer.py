@@ -30,8 +30,9 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.build.runs import Counts
 from ray_history.history.engine import Cancelled
 from ray_history.history.read.tables import Tables
+from ray_history.index.build.order import Progress
 from ray_history.index.cache import Cache, Opened
-from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.indexer import Indexer
 from ray_history.index.locks import CancelToken
 from ray_history.index.prebuild import prebuild
 from ray_history.index.shared import SharedIndex

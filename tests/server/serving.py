@@ -16,6 +16,7 @@ import uvicorn
 
 from ray_history.archive.stores import Store
 from ray_history.history.engine import Limits
+from ray_history.index.build.order import Builds
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.server.app import AppConfig, make_app
@@ -70,10 +71,16 @@ class Served:
 
 @contextmanager
 def served(
-    store: Store, cache: Path, choices: AppConfig | None = None, *, most_open: int = 8, recheck: float = 0.5
+    store: Store,
+    cache: Path,
+    choices: AppConfig | None = None,
+    *,
+    most_open: int = 8,
+    recheck: float = 0.5,
+    builds: Builds | None = None,
 ) -> Iterator[Served]:
     """Run the application on its own port until the block ends."""
-    indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2))
+    indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2), builds=builds)
     sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
     port = free_port()
     app = make_app(sessions, choices or AppConfig())

@@ -114,7 +114,11 @@ def with_indexer(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:
         storage = _take(StorageOptions, options).resolve(os.environ)
-        return command(*args, indexer=make_indexer(storage, _take(IndexSettings, options)), **options)
+        indexer = make_indexer(storage, _take(IndexSettings, options))
+        try:
+            return command(*args, indexer=indexer, **options)
+        finally:
+            indexer.close()
 
     return with_settings(StorageOptions, IndexSettings)(run)  # type: ignore[return-value]
 

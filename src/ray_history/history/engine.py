@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import duckdb
 
 NICE_INCREMENT = 5
-"""How much the priority of building threads is lowered, as for nice(2)."""
+"""The niceness of building threads, as for nice(2)."""
 
 MEMORY_SLACK = 2
 """DuckDB returns freed memory to the system as soon as it would not fit under its limit, and then takes it anew, page
@@ -23,6 +23,9 @@ by page. With the limit that ordinary events need, this takes a fifth of all pro
 stays far below twice the memory of a build, whatever the limit is."""
 
 _PARTS_FACTOR, _MAX_PARTS = 4, 256
+
+OUT_OF_MEMORY = (duckdb.OutOfMemoryException, MemoryError)
+"""What a build raises when its memory limit does not suffice."""
 
 _Result = TypeVar("_Result")
 
@@ -138,4 +141,4 @@ class Engine:
 def lower_priority() -> None:
     """Let threads that answer requests, or download event files, run before this one and the threads it starts."""
     if sys.platform == "linux":  # elsewhere it would slow down the whole process
-        os.nice(NICE_INCREMENT)
+        os.nice(max(0, NICE_INCREMENT - os.nice(0)))

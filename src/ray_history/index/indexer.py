@@ -5,17 +5,16 @@ Invariants:
 * an index that covers some of the event files is extended by the others; any other index is rebuilt;
 * nothing is trusted: a damaged index, in the cache or in the archive, is discarded and rebuilt. Files from the archive
   are compared with their digests when they are downloaded, files in the cache when an error raises doubts;
-* builds on one machine alternate batch by batch, so that a small session does not wait for the end of a large one, and
-  the memory limit holds for all of them together;
+* an index is built by `build`, usually in a process of its own (see build/pool.py). What it wrote becomes an index only
+  when it has ended well;
 * an index that cannot be published is used all the same.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,34 +22,19 @@ from pathlib import Path
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores import Store
-from ray_history.history.build.builder import Builder
-from ray_history.history.build.runs import Unreadable
 from ray_history.history.engine import Limits
 from ray_history.history.read.tables import READING_FAILED
 
+from .build.order import BuildOrder, Builds, Progress, Report
+from .build.steps import BuildHere
 from .cache import Cache, CacheUnusable, Entry, Opened
-from .documents import write_documents
-from .event_source import EventSource
-from .locks import CancelToken, FairLock
-from .manifest import MAX_PROBLEMS, VERSION, Damaged, Manifest, describe
+from .locks import CancelToken
+from .manifest import Damaged, Manifest
 from .shared import SharedIndex
 from .sources import Sources, TableSource, list_sources
 from .summary import Summaries, identify, make_summary, renewed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of opening a session."""
-
-    stage: str = "listing"
-    """listing, fetching the index, reading events, making tables, publishing (unless that is deferred), or ready."""
-    files: int = 0
-    files_total: int = 0
-    bytes: int = 0
-    bytes_total: int = 0
-    events: int = 0
 
 
 @dataclass
@@ -64,22 +48,25 @@ class Indexer:
     """Whether indexes are published in the archive for others."""
     table_sources: Sequence[TableSource] = ()
     """Sources of further tables."""
-    build_lock: FairLock = field(default_factory=FairLock)
+    builds: Builds | None = None
+    """Builds indexes; None to do it in the calling thread."""
     _unpublished: set[str] = field(default_factory=set)
 
     def open(
         self,
         session: Session,
-        report: Callable[[Progress], None] = lambda _: None,
+        report: Report = lambda _: None,
         cancel: CancelToken | None = None,
         *,
         publish_later: bool = False,
         verify: bool = False,
+        is_background: bool = False,
     ) -> Opened:
         """The tables of a session as of now; the caller closes them.
 
         `publish_later` leaves publishing to `publish_deferred`, so that the tables are available earlier. `verify`
-        compares an index in the cache with its digests before it is used.
+        compares an index in the cache with its digests before it is used. `is_background` lets other builds go first,
+        and raises `Cancelled` if one comes meanwhile.
         """
         cancel = cancel or CancelToken()
         report(Progress())
@@ -90,8 +77,18 @@ class Indexer:
             if sources.covered_by(opened.manifest) and (not verify or opened.is_intact()):
                 return opened
             opened.close()
-        opening = _Opening(self, session, sources, entry, report, cancel, publish_later)
+        opening = _Opening(self, session, sources, entry, report, cancel, publish_later, is_background)
         return entry.make_unless(sources.covered_by, opening.fetch_or_build)
+
+    def prepare(self) -> None:
+        """Get ready to build, so that the first session does not wait for it."""
+        if self.builds is not None:
+            self.builds.prepare()
+
+    def close(self) -> None:
+        """End what builds. Nothing can be built afterwards."""
+        if self.builds is not None:
+            self.builds.close()
 
     def publish(self, session: Session, opened: Opened) -> None:
         """Make sure that the archive has this index too, if indexes are shared."""
@@ -169,9 +166,10 @@ class _Opening:
     session: Session
     sources: Sources
     entry: Entry
-    report: Callable[[Progress], None]
+    report: Report
     cancel: CancelToken
     publish_later: bool
+    is_background: bool
     progress: Progress = field(default_factory=Progress)
 
     def fetch_or_build(self, directory: Path) -> Manifest:
@@ -179,7 +177,7 @@ class _Opening:
         published = shared.manifest()
         if published is not None and self.sources.covered_by(published):
             try:
-                self._update(stage="fetching the index")
+                self._update("fetching the index")
                 shared.fetch(published, directory)
                 return published
             except Damaged as damage:
@@ -190,9 +188,9 @@ class _Opening:
         if self.publish_later:
             self.indexer.defer_publishing(self.session)
         elif self.indexer.share:
-            self._update(stage="publishing")
+            self._update("publishing")
             _publish(shared, self.session, directory, manifest)
-        self._update(stage="ready")
+        self._update("ready")
         return manifest
 
     def _extend_or_build(self, directory: Path, shared: SharedIndex, published: Manifest | None) -> Manifest:
@@ -213,88 +211,17 @@ class _Opening:
         return self._build(directory, None, None)
 
     def _build(self, directory: Path, base: Path | None, base_manifest: Manifest | None) -> Manifest:
-        files = self.sources.beyond(base_manifest)
-        self._update(stage="reading events", files_total=len(files), bytes_total=sum(f.stored.size for f in files))
-        work = directory / "work"
-        work.mkdir()
-        source = EventSource(self.indexer.store, work, self.indexer.limits.batch_bytes)
-        documents = work / "documents.jsonl"
-        with (
-            closing(source.batches(files)) as batches,
-            Builder(directory, self.indexer.limits, base) as builder,
-            self.cancel.calling(builder.cancel),
-            ThreadPoolExecutor(1 + len(self.sources.tables), "tables") as threads,
-        ):
-            collecting = threads.submit(self._collect_documents, documents)
-            writing = [
-                threads.submit(table.source.write, self.indexer.store, table.objects, directory, base, self.cancel)
-                for table in self.sources.tables
-            ]
-            for batch in batches:
-                with self.indexer.build_lock:
-                    try:
-                        builder.add(batch.lines)
-                    except Unreadable:
-                        source.rewrite(batch)
-                        builder.add(batch.lines, lenient=True)
-                self._update(
-                    files=self.progress.files + len(batch.files),
-                    bytes=self.progress.bytes + batch.stored_bytes,
-                    events=builder.counts.events,
-                )
-            self._update(stage="making tables")
-            problems = [*source.problems, *collecting.result(), *_results(writing)]
-            with self.indexer.build_lock:
-                builder.add_documents(documents)
-                facts = builder.finish()
-            rows = builder.row_counts()
-        return self._manifest(directory, base_manifest, builder, problems, facts, rows)
+        order = BuildOrder(self.sources, directory, base, base_manifest, self.is_background)
+        builds = self.indexer.builds or BuildHere(self.indexer.store, self.indexer.limits)
+        return builds.build(order, self._report, self.cancel)
 
-    def _collect_documents(self, file: Path) -> list[str]:
-        """Download what is not an event; returns what could not be read."""
-        problems: list[str] = []
-        with file.open("wb") as out:
-            write_documents(self.indexer.store, self.sources.files, out, problems)
-        return problems
-
-    def _manifest(
-        self,
-        directory: Path,
-        base: Manifest | None,
-        builder: Builder,
-        problems: list[str],
-        facts: dict[str, object],
-        rows: dict[str, int],
-    ) -> Manifest:
-        events = dict(base.events) if base else {}
-        for name, number in builder.counts.by_type.items():
-            events[name] = events.get(name, 0) + number
-        if builder.counts.dropped:
-            problems.append(f"{builder.counts.dropped} events could not be read")
-        earlier = base.problems if base else []
-        return Manifest(
-            version=VERSION,
-            session=self.session.name,
-            sources=list(self.sources.events),
-            meaning=self.sources.rules,
-            other_sources=self.sources.others,
-            files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
-            rows=rows,
-            events=events,
-            problems=[*earlier, *problems][:MAX_PROBLEMS],
-            problem_count=len(problems) + (base.problem_count if base else 0),
-            facts=facts,
-        )
-
-    def _update(self, **changes: object) -> None:
+    def _report(self, progress: Progress) -> None:
         self.cancel.check()
-        self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
-        self.report(self.progress)
+        self.progress = progress
+        self.report(progress)
 
-
-def _results(writing: Sequence[Future[Sequence[str]]]) -> Iterator[str]:
-    for problems in writing:
-        yield from problems.result()
+    def _update(self, stage: str) -> None:
+        self._report(replace(self.progress, stage=stage))
 
 
 def _discard(shared: SharedIndex) -> None:

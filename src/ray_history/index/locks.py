@@ -50,16 +50,28 @@ class FairLock:
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def turn(self, cancel: CancelToken) -> Iterator[None]:
+        """Hold the lock inside the block. Raises `Cancelled` instead if the token is cancelled before."""
         mine = threading.Event()
         with self._lock:
             self._waiting.append(mine)
-            if len(self._waiting) == 1:
-                mine.set()
-        mine.wait()
+            self._wake_first()
+        try:
+            with cancel.calling(mine.set):
+                mine.wait()
+            cancel.check()
+            yield
+        finally:
+            with self._lock:
+                self._waiting.remove(mine)
+                self._wake_first()
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._waiting.popleft()
-            if self._waiting:
-                self._waiting[0].set()
+    @property
+    def is_contended(self) -> bool:
+        """Whether threads wait for it."""
+        return len(self._waiting) > 1
+
+    def _wake_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()

@@ -15,8 +15,9 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.history.engine import Cancelled
 
+from .build.order import BuildFailed, Progress
 from .cache import CacheUnusable
-from .indexer import Indexer, Progress
+from .indexer import Indexer
 from .locks import CancelToken
 from .manifest import Manifest
 
@@ -122,7 +123,7 @@ def _prebuild(indexer: Indexer, session: Session, line: ProgressLine, cancel: Ca
             manifest = opened.manifest
             indexer.publish(session, opened)
         indexer.summarize(session)
-    except (ArchiveError, CacheUnusable) as error:
+    except (ArchiveError, BuildFailed, CacheUnusable) as error:
         return Outcome(session, "failed", error=str(error))
     except Cancelled:
         return Outcome(session, "failed", error="cancelled")

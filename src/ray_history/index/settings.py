@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0))
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,12 @@ class IndexSettings:
     build_threads: int = setting(
         _usable_cores, "Threads for rebuilding sessions.", minimum=1, metavar="NUMBER", default_text="all cores"
     )
+    build_seconds: int = setting(
+        120,
+        "Processor time for rebuilding a session; 5 s more for each MiB that it has in the archive.",
+        minimum=1,
+        metavar="SECONDS",
+    )
     share_index: bool = setting(True, "Store rebuilt sessions in the archive for other servers.")
 
     @property
@@ -41,7 +51,24 @@ class IndexSettings:
 
 
 def make_indexer(storage: StorageSettings, settings: IndexSettings) -> Indexer:
-    """An indexer of an archive. The settings can be pickled, so that other machines can make the same one."""
+    """An indexer of an archive that builds in processes of their own; `close` it. The settings can be pickled, so that
+    other machines can make the same one."""
+    from .build.pool import BuildPool
+
+    indexer = make_plain_indexer(storage, settings)
+    if storage.url.startswith("memory:"):  # no other process could read it
+        return indexer
+    indexer.builds = BuildPool(
+        partial(make_plain_indexer, storage, settings),
+        indexer.limits,
+        processor_seconds=settings.build_seconds,
+        disk=settings.cache_size << 20,
+    )
+    return indexer
+
+
+def make_plain_indexer(storage: StorageSettings, settings: IndexSettings) -> Indexer:
+    """The same, but it builds in the calling thread."""
     # Importing DuckDB takes 0.1 s, which `ray-history --help` must not spend.
     from ray_history.archive.stores import open_store
     from ray_history.history.engine import Limits

@@ -58,6 +58,8 @@ class Sources:
     """A digest of the listing of everything but event files."""
     rules: str
     """The digest of the rules by which tables are made."""
+    other_bytes: int = 0
+    """The size of what is read beside event files. Log tails do not count: only a little of them is read."""
 
     def covered_by(self, manifest: Manifest) -> bool:
         return set(manifest.sources) == set(self.events) and manifest.other_sources == self.others
@@ -75,18 +77,18 @@ class Sources:
 def list_sources(store: Store, session: Session, table_sources: Sequence[TableSource] = ()) -> Sources:
     files = list_session(store, session)
     tables = tuple(TableObjects(source, source.list(store, session)) for source in table_sources)
-    others = [
+    read = [
         *files.endpoints.values(),
         *(info for _, name, info in files.whole_logs if is_source_log(name)),
-        *(info for _, info in files.tail_bundles),
         *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
         *(info for table in tables for info in table.objects),
     ]
+    others = [*read, *(info for _, info in files.tail_bundles)]
     # The first lines of a log never change, however it grows: only its existence counts.
     heads = [info.key for _, name, info in files.whole_logs if has_facts(name)]
     events = tuple(SourceFile(file.stored.key, file.stored.size, file.stored.etag or "") for file in files.event_files)
     rules = rules_digest()
-    return Sources(files, events, tables, _digest(rules, others, heads), rules)
+    return Sources(files, events, tables, _digest(rules, others, heads), rules, sum(info.size for info in read))
 
 
 def _digest(rules: str, objects: Sequence[ObjectInfo], keys: Sequence[str]) -> str:

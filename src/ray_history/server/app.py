@@ -112,6 +112,7 @@ class Services:
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
+        self.sessions.indexer.prepare()
         self.prebuilder.start()
         async with self.config.fleet.followed():
             with shutdown_event() as shutdown:

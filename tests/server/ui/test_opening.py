@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_history.index.indexer import Progress
+from ray_history.index.build.order import Progress
 from ray_history.server.sessions import endpoint as handling
 from ray_history.server.ui.opening import percent, stages
 from tests.server.serving import Served, served

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray_history import __version__
 from ray_history.history.registry import TABLES
-from ray_history.index.indexer import Progress
+from ray_history.index.build.order import Progress
 from ray_history.server.sessions.routes import (
     FLAG,
     HTML,

@@ -17,7 +17,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.server.completeness.report import completeness_report, unknown_types
 from ray_history.server.completeness.sources import sources, unknown
-from ray_history.server.http.responses import plain_json
+from ray_history.server.http.responses import ApiError, plain_json
 from ray_history.server.http.shutdown import until_shutdown
 from ray_history.server.sessions.ending import ending
 from ray_history.server.sessions.endpoint import SessionRequest, archive_refusal
@@ -76,6 +76,8 @@ class Status:
             self._sessions.release(await self._sessions.acquire(session))
         except ArchiveError as error:
             return archive_refusal(error).message
+        except ApiError as error:
+            return error.message
         except Exception as error:  # the client must learn of it, whatever it is
             logger.error("%s cannot be opened", session.name, exc_info=error)
             return "internal server error; see the server log"

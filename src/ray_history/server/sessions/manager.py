@@ -1,7 +1,8 @@
 """Open sessions: their tables and logs, ready for requests.
 
 Invariants:
-* concurrent requests for a session share one opening, which continues when they disconnect;
+* concurrent requests for a session share one opening, which continues when they disconnect. One that failed is not
+  repeated by every request (see failed_builds.py);
 * a session in use stays open; beyond `most_open` the least recently used is closed as soon as it is unused;
 * an open session is compared with the archive at intervals, in the background. Requests are answered from the current
   tables until newer ones are ready. New log files alone need no new tables: the files are listed again;
@@ -23,7 +24,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ray_history.archive.catalog import Session
@@ -33,10 +34,13 @@ from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles, list_session
 from ray_history.history.read.tables import READING_FAILED, Tables, ready_database
 from ray_history.history.read.views import View
-from ray_history.index.cache import Opened
-from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.build.order import BuildFailed, Progress
+from ray_history.index.build.steps import BuildHere
+from ray_history.index.cache import CacheUnusable, Opened
+from ray_history.index.indexer import Indexer
 from ray_history.index.locks import CancelToken
 from ray_history.server.http.responses import ApiError
+from ray_history.server.sessions.failed_builds import BuildsWithPauses
 from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State, start_ns
 from ray_history.server.sessions.standby import Standby
 
@@ -179,7 +183,8 @@ class Sessions:
     def __init__(
         self, indexer: Indexer, *, most_open: int, query_memory: int, threads: int, recheck: float = 15.0
     ) -> None:
-        self.indexer = indexer
+        builds = indexer.builds or BuildHere(indexer.store, indexer.limits)
+        self.indexer = replace(indexer, builds=BuildsWithPauses(builds))
         self._most_open, self._recheck = most_open, recheck
         self._query_memory = query_memory
         self.heavy = threading.BoundedSemaphore(threads)
@@ -242,6 +247,7 @@ class Sessions:
         for opening in openings:
             opening.cancel.cancel()
         self._openers.shutdown()
+        self.indexer.close()
         self._databases.close()
         with self._lock:
             remaining = list(self._open.values())
@@ -300,7 +306,7 @@ class Sessions:
                 self._publish(self._opened(session, report, opening.cancel, doubtful))
         except BaseException as error:  # noqa: BLE001  # waiters must learn of it, whatever it is
             self._finish(session)
-            opening.future.set_exception(error)
+            opening.future.set_exception(_refusal(error) or error)
         else:
             self._finish(session)
             opening.future.set_result(None)
@@ -417,6 +423,16 @@ def _ledgers(tables: Tables) -> dict[str, Ledger]:
     """The ledgers that went into the index, by node."""
     rows = tables.rows("select node_id, body::varchar from document where source = 'ledger' order by node_id")
     return {node: ledger for node, body in rows if (ledger := decode_ledger(body)) is not None}
+
+
+def _refusal(error: BaseException) -> ApiError | None:
+    """The answer while a session cannot be opened, if the reason is known."""
+    match error:
+        case BuildFailed(reason="error"):
+            return ApiError(500, f"the session cannot be opened: {error}")
+        case BuildFailed() | CacheUnusable():
+            return ApiError(503, f"the session cannot be opened: {error}")
+    return None
 
 
 def _logs_digest(files: SessionFiles) -> str:

@@ -20,8 +20,9 @@ from typing import BinaryIO
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.history.engine import Cancelled
+from ray_history.index.build.order import BuildFailed, Progress
 from ray_history.index.cache import CacheUnusable
-from ray_history.index.indexer import Indexer, Progress
+from ray_history.index.indexer import Indexer
 from ray_history.index.locks import CancelToken
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.overview import OverviewCache
@@ -123,13 +124,13 @@ class Prebuilder:
         overview = self._overviews.of(session)
         wait = max(_RECHECK, (time.time() - overview.last_sign) / 4) if overview.summary else _RECHECK
         try:
-            self._indexer.open(session, self._check_size, self._cancel).close()
+            self._indexer.open(session, self._check_size, self._cancel, is_background=True).close()
             self._indexer.summarize(session)
         except TooLarge:
             wait = _RETRY
         except Cancelled:
             return
-        except (ArchiveError, CacheUnusable) as error:
+        except (ArchiveError, BuildFailed, CacheUnusable) as error:
             wait = _RETRY
             logger.warning("%s cannot be prebuilt: %s", session.name, error)
         except Exception:  # an unexpected failure must not end the prebuilding of other sessions

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ray_history.archive.catalog import Session
-from ray_history.index.indexer import Progress
+from ray_history.index.build.order import Progress
 from ray_history.server.http.ray_proxy import is_through_ray
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.ui.errors import wants_page

@@ -1,0 +1,128 @@
+"""The steps of a build: read events, collect documents, make the tables, describe the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ray_history.archive.stores import Store
+from ray_history.history.build.builder import Builder
+from ray_history.history.build.runs import Unreadable
+from ray_history.history.engine import OUT_OF_MEMORY, Limits
+from ray_history.index.documents import write_documents
+from ray_history.index.event_source import EventSource
+from ray_history.index.locks import CancelToken
+from ray_history.index.manifest import MAX_PROBLEMS, VERSION, Manifest, describe
+
+from .order import BuildFailed, BuildOrder, Progress, Report
+
+
+@dataclass(frozen=True)
+class BuildHere:
+    """Builds in this process and thread."""
+
+    store: Store
+    limits: Limits
+
+    def build(self, order: BuildOrder, report: Report, cancel: CancelToken) -> Manifest:
+        try:
+            return _Steps(order, self.store, self.limits, report, cancel).run()
+        except OUT_OF_MEMORY as error:
+            raise BuildFailed("memory", f"its tables need more memory than --build-memory allows ({error})") from error
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@dataclass
+class _Steps:
+    order: BuildOrder
+    store: Store
+    limits: Limits
+    report: Report
+    cancel: CancelToken
+    progress: Progress = field(default_factory=Progress)
+
+    def run(self) -> Manifest:
+        order = self.order
+        files = order.sources.beyond(order.base_manifest)
+        self._update(stage="reading events", files_total=len(files), bytes_total=sum(f.stored.size for f in files))
+        work = order.directory / "work"
+        work.mkdir()
+        source = EventSource(self.store, work, self.limits.batch_bytes)
+        documents = work / "documents.jsonl"
+        with (
+            closing(source.batches(files)) as batches,
+            Builder(order.directory, self.limits, order.base) as builder,
+            self.cancel.calling(builder.cancel),
+            ThreadPoolExecutor(1 + len(order.sources.tables), "tables") as threads,
+        ):
+            collecting = threads.submit(self._collect_documents, documents)
+            writing = [
+                threads.submit(table.source.write, self.store, table.objects, order.directory, order.base, self.cancel)
+                for table in order.sources.tables
+            ]
+            for batch in batches:
+                try:
+                    builder.add(batch.lines)
+                except Unreadable:
+                    source.rewrite(batch)
+                    builder.add(batch.lines, lenient=True)
+                self._update(
+                    files=self.progress.files + len(batch.files),
+                    bytes=self.progress.bytes + batch.stored_bytes,
+                    events=builder.counts.events,
+                )
+            self._update(stage="making tables")
+            problems = [*source.problems, *collecting.result(), *_results(writing)]
+            builder.add_documents(documents)
+            facts = builder.finish()
+            rows = builder.row_counts()
+        return self._manifest(builder, problems, facts, rows)
+
+    def _collect_documents(self, file: Path) -> list[str]:
+        """Download what is not an event; returns what could not be read."""
+        problems: list[str] = []
+        with file.open("wb") as out:
+            write_documents(self.store, self.order.sources.files, out, problems)
+        return problems
+
+    def _manifest(
+        self, builder: Builder, problems: list[str], facts: dict[str, object], rows: dict[str, int]
+    ) -> Manifest:
+        sources, base, directory = self.order.sources, self.order.base_manifest, self.order.directory
+        events = dict(base.events) if base else {}
+        for name, number in builder.counts.by_type.items():
+            events[name] = events.get(name, 0) + number
+        if builder.counts.dropped:
+            problems.append(f"{builder.counts.dropped} events could not be read")
+        earlier = base.problems if base else []
+        return Manifest(
+            version=VERSION,
+            session=sources.files.session.name,
+            sources=list(sources.events),
+            meaning=sources.rules,
+            other_sources=sources.others,
+            files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
+            rows=rows,
+            events=events,
+            problems=[*earlier, *problems][:MAX_PROBLEMS],
+            problem_count=len(problems) + (base.problem_count if base else 0),
+            facts=facts,
+        )
+
+    def _update(self, **changes: object) -> None:
+        self.cancel.check()
+        self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
+        self.report(self.progress)
+
+
+def _results(writing: Sequence[Future[Sequence[str]]]) -> Iterator[str]:
+    for problems in writing:
+        yield from problems.result()

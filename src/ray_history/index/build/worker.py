@@ -1,0 +1,145 @@
+"""A build process as its server sees it: takes one order at a time, is watched, and can be ended at any moment."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing import Pipe
+
+import msgspec
+
+from ray_history.archive import errors
+from ray_history.history.engine import Limits
+from ray_history.index.locks import CancelToken
+from ray_history.index.manifest import Manifest
+from ray_history.index.manifest import decode as decode_manifest
+
+from . import messages
+from .order import BuildFailed, BuildOrder, Progress, Report
+from .usage import disk_of, memory_of
+
+_PAUSE = 0.05
+"""Seconds between two looks at the memory of a process."""
+_DISK_EVERY = 20
+"""Looks at the memory for one at the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An order with its limits. The last three are those of the process."""
+
+    order: BuildOrder
+    limits: Limits
+    memory: int
+    disk: int
+    processor_seconds: int
+
+    def failed(self, reason: str) -> BuildFailed:
+        match reason:
+            case "memory":
+                limit = f"{self.memory >> 20} MiB of memory; see --build-memory"
+            case "time":
+                limit = f"{self.processor_seconds} s of processor time; see --build-seconds"
+            case _:
+                limit = f"{self.disk >> 20} MiB of disk; see --cache-size"
+        return BuildFailed(reason, f"rebuilding the session takes more than its limit of {limit}")  # type: ignore[arg-type]
+
+
+class Gone(Exception):
+    """The process had ended before it got the order."""
+
+
+class Worker:
+    """For one thread, except for `end`."""
+
+    def __init__(self, factory: bytes) -> None:
+        """`factory`, pickled, makes the indexer in the process."""
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.process", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal must reach the server only
+            )
+        self._factory: bytes | None = factory
+        self.builds = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def end(self) -> None:
+        """Kill it; what it has written stays. Can be called from any thread, and again."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        self.end()
+        self._connection.close()
+
+    def build(self, job: Job, report: Report, cancel: CancelToken) -> Manifest:
+        with cancel.calling(self._process.kill):
+            self._send(job)
+            self.builds += 1
+            for message in self._messages(job, cancel):
+                match message:
+                    case messages.Progressed():
+                        report(Progress(**msgspec.structs.asdict(message)))
+                    case messages.Logged(level, name, text):
+                        logging.getLogger(name).log(level, "%s", text)
+                    case _:
+                        return _result(message)
+        raise AssertionError  # the messages end with a result
+
+    def _send(self, job: Job) -> None:
+        try:
+            if self._factory is not None:
+                self._connection.send_bytes(self._factory)
+                self._factory = None
+            self._connection.send_bytes(pickle.dumps((job.order, job.limits, job.processor_seconds)))
+        except OSError as error:
+            raise Gone from error
+
+    def _messages(self, job: Job, cancel: CancelToken) -> Iterator[messages.Message]:
+        """What the process sends while it stays within its limits."""
+        for look in count(1):
+            try:
+                while self._connection.poll(_PAUSE):
+                    yield messages.decode(self._connection.recv_bytes())
+            except (EOFError, OSError):
+                cancel.check()
+                raise self._failed(job) from None
+            if memory_of(self.pid) > job.memory:
+                raise job.failed("memory")
+            if look % _DISK_EVERY == 0 and disk_of(job.order.directory) > job.disk:
+                raise job.failed("disk")
+
+    def _failed(self, job: Job) -> BuildFailed:
+        """Why the process has ended by itself."""
+        status = self._process.wait()
+        if status == -signal.SIGXCPU:
+            return job.failed("time")
+        if status == -signal.SIGKILL:
+            return BuildFailed("memory", "the system ended the process that rebuilt the session: memory is short")
+        return BuildFailed("error", f"the process that rebuilt the session ended with status {status}")
+
+
+def _result(message: messages.Message) -> Manifest:
+    match message:
+        case messages.Built(manifest):
+            return decode_manifest(manifest)
+        case messages.NotBuilt(reason, text):
+            raise BuildFailed(reason, text)
+        case messages.ArchiveFailed(name, text):
+            raise getattr(errors, name, errors.ArchiveError)(text)
+        case messages.SystemFailed(number, text):
+            raise OSError(number, text)
+    raise AssertionError(message)
