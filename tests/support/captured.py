@@ -1,4 +1,4 @@
-"""A real, captured Ray session, and the archives that KubeRay's collectors would have made of it.
+"""Real, captured Ray sessions, and the archives that KubeRay's collectors would have made of them.
 
 `python -m tests.support.captured DIRECTORY` writes one archive that holds all four layout generations side by side.
 """
@@ -23,8 +23,9 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 
-TARBALL = Path(__file__).parents[1] / "data" / "ray-2.60.tgz"
-_TOP = "fixture-2.60"
+_DATA = Path(__file__).parents[1] / "data"
+NEWEST = "2.60"
+TARBALL = _DATA / f"ray-{NEWEST}.tgz"
 _JOB_PAYLOADS = (
     "driverJobDefinitionEvent",
     "driverJobLifecycleEvent",
@@ -55,14 +56,14 @@ class Capture:
 
 
 @cache
-def captured() -> Capture:
-    """The capture in `tests/data`."""
+def captured(version: str = NEWEST) -> Capture:
+    """The capture of that version of Ray in `tests/data`. Those of old versions have less: the logs of workers only."""
     events: dict[str, list[bytes]] = {}
     logs: dict[tuple[str, str], bytes] = {}
     polled: dict[str, bytes] = {}
     truth: dict[str, Any] = {}
     session = ""
-    for name, body in _members():
+    for name, body in _members(version):
         match name.split("/"):
             case ["META.json"]:
                 session = json.loads(body)["session_name"]
@@ -77,18 +78,18 @@ def captured() -> Capture:
     return Capture(session, events, logs, polled, truth)
 
 
-def _members() -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(TARBALL) as tar:
+def _members(version: str) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(_DATA / f"ray-{version}.tgz") as tar:
         for member in tar:
             if member.isfile():
                 file = tar.extractfile(member)
                 assert file is not None
-                yield member.name.removeprefix(_TOP + "/"), file.read()
+                yield member.name.removeprefix(f"fixture-{version}/"), file.read()
 
 
-def write_archive(store: Store, generation: Generation, cluster: Cluster, root: str = "") -> str:
-    """Store the capture in the layout of a generation; return the prefix of the session."""
-    capture = captured()
+def write_archive(store: Store, generation: Generation, cluster: Cluster, root: str = "", version: str = NEWEST) -> str:
+    """Store a capture in the layout of a generation; return the prefix of the session."""
+    capture = captured(version)
     flat = generation in (Generation.A, Generation.A_PRIME)
     place = layout.legacy_session_prefix if flat else layout.session_prefix
     prefix = place(root, cluster, capture.session)

@@ -35,6 +35,7 @@ _DEFINITION: dict[str, Shape] = {
     "parentTaskId": "VARCHAR",
     "placementGroupId": "VARCHAR",
     "serializedRuntimeEnv": "VARCHAR",
+    "runtimeEnvInfo": {"serializedRuntimeEnv": "VARCHAR"},  # its place in Ray 2.49
     "callSite": "VARCHAR",
     "labelSelector": "JSON",
     "fallbackStrategy": "JSON",
@@ -68,6 +69,16 @@ TASK_PAYLOADS: dict[str, Shape] = {
             "stderrEnd": "BIGINT",
         },
     },
+    "taskExecutionEvent": {
+        "taskId": "VARCHAR",
+        "taskAttempt": "INTEGER",
+        "jobId": "VARCHAR",
+        "taskState": "MAP(VARCHAR, VARCHAR)",
+        "rayErrorInfo": {"errorType": "VARCHAR", "errorMessage": "VARCHAR"},
+        "nodeId": "VARCHAR",
+        "workerId": "VARCHAR",
+        "workerPid": "BIGINT",
+    },
     "taskProfileEvents": {
         "taskId": "VARCHAR",
         "attemptNumber": "INTEGER",
@@ -83,12 +94,13 @@ TASK_PAYLOADS: dict[str, Shape] = {
         },
     },
 }
-"""The four payloads about tasks. Nearly all events of a session have one, so each field has its type."""
+"""The payloads about tasks. Nearly all events of a session have one, so each field has its type."""
 
 TASK_EVENTS = {
     "TASK_DEFINITION_EVENT": "taskDefinitionEvent",
     "ACTOR_TASK_DEFINITION_EVENT": "actorTaskDefinitionEvent",
     "TASK_LIFECYCLE_EVENT": "taskLifecycleEvent",
+    "TASK_EXECUTION_EVENT": "taskExecutionEvent",
     "TASK_PROFILE_EVENT": "taskProfileEvents",
 }
 """The payload of each type of task event."""

@@ -67,6 +67,27 @@ def test_port_files_tell_the_node(root: Path) -> None:
     assert node.metrics_port(current, HEAD) is None
 
 
+@pytest.mark.parametrize(
+    ("content", "port"),
+    [
+        (
+            '{"192.0.2.2:/tmp/ray/s/sockets/plasma_store": {"metrics_agent_port": 5, "metrics_export_port": 56965}}',
+            56965,
+        ),
+        ('{"192.0.2.2:/s/plasma_store": {"metrics_export_port": 1}, "192.0.2.2:/s/plasma_store.1": {}}', None),
+        ('{"192.0.2.2:/tmp/ray/s/sockets/plasma_store": {}}', None),
+        ('{"192.0.2.2:/tmp', None),
+        ("[]", None),
+    ],
+)
+def test_before_ray_2_54_a_file_of_all_raylets_has_the_port(root: Path, content: str, port: int | None) -> None:
+    node = RayNode(root, head=True)
+    current = node.current()
+    assert current is not None
+    (root / NEW / "ports_by_node.json").write_text(content)
+    assert node.metrics_port(current, HEAD) == port
+
+
 def test_two_raylets_on_one_machine_are_distinguished_by_role(root: Path) -> None:
     port_file(root / NEW, "gcs_server", HEAD)
     port_file(root / NEW, "metrics_export", HEAD)

@@ -48,6 +48,23 @@ def test_the_counters_are_those_of_the_consumer_that_sends_to_us() -> None:
     assert found.lost == 2313
 
 
+def test_ray_2_49_calls_its_counters_otherwise() -> None:
+    labels = 'Component="event_aggregator_agent",SessionName="session_x",Version="2.49.2",ip="192.0.2.2",pid="20235"'
+    counts = {
+        "events_received_total": 500.0,
+        "events_received_created": 1.7951108838892531e09,
+        "events_failed_to_add_to_aggregator_total": 2.0,
+        "events_dropped_at_event_aggregator_total": 30.0,
+        "events_dropped_at_event_aggregator_created": 1.7951108838892941e09,
+        "events_published_total": 400.0,
+        "events_filtered_out_total": 7.0,
+    }
+    page = "\n".join(f"ray_event_aggregator_agent_{name}{{{labels}}} {value}" for name, value in counts.items())
+    expected = AgentMetrics(received=500, published=400, filtered=7, dropped={"unknown": 30}, not_buffered=2)
+    assert dropped_events(page) == expected
+    assert expected.lost == 32
+
+
 def test_missing_counters_are_unknown_and_not_zero() -> None:
     assert dropped_events("") == dropped_events("ray_node_cpu_utilization{} 1.0\n") == AgentMetrics()
     assert AgentMetrics().lost is None

@@ -22,6 +22,7 @@ from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector import polling
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import LedgerBook
+from ray_history.collector.node.identity import RayNode
 from ray_history.collector.polling import ENDPOINTS, Poller, PollReport, has_content, with_extras
 from ray_history.collector.polling.agent_metrics import scrape
 from ray_history.collector.polling.dashboard_client import Dashboard
@@ -800,10 +801,14 @@ def test_the_answers_of_a_real_ray_are_stored_unchanged(cluster: RayCluster, ray
 
 
 @pytest.mark.xdist_group("ray")
-@needs_ray("2.54", "metrics_export_port_*, the file with the port of the agent")
+@needs_ray("2.50", "a counter of failures in a row")
 def test_the_agent_of_a_real_ray_counts_received_and_unsent_events(cluster: RayCluster) -> None:
-    (file,) = cluster.session.glob("metrics_export_port_*")
-    found = scrape(int(file.read_text()), timeout=5)
+    node = RayNode(cluster.root, head=True)
+    session = node.current()
+    assert session is not None
+    port = node.metrics_port(session, node.node_id(session) or "")
+    assert port is not None
+    found = scrape(port, timeout=5)
     assert found is not None
     assert found.received is not None
     assert found.received > 10

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from ray_history.archive.names import session_time
 
 _PORT_FILE = re.compile(r"(?P<what>[a-z_]+)_port_(?P<node>[0-9a-f]{56})")
 _NODE_ID_IN_LOG = re.compile(rb"node_id=([0-9a-f]{56})")
 _LOG_HEAD = 64 * 1024
+_ports_by_raylet = msgspec.json.Decoder(dict[str, dict[str, int]])
 _MIN_LOG, _MAX_SILENCE = 2048, 5.0
 """Bytes, and seconds since the last write: a raylet's log below both may not have its node id yet."""
 
@@ -117,6 +120,8 @@ class RayNode:
         """Port of the metrics page of the node's agent; Ray writes -1 if there is none."""
         try:
             port = int((session.directory / f"metrics_export_port_{node}").read_text())
+        except FileNotFoundError:
+            port = _only_metrics_port(session.directory)
         except (OSError, ValueError):
             return None
         return port if port > 0 else None
@@ -170,6 +175,16 @@ def _port_files(directory: Path) -> Iterator[tuple[str, str, float]]:
                 yield match["what"], match["node"], path.stat().st_mtime
     except OSError:
         return
+
+
+def _only_metrics_port(directory: Path) -> int:
+    """The port in the file of Ray before 2.54, which lists raylets without their node ids; -1 if there are several."""
+    try:
+        raylets = _ports_by_raylet.decode((directory / "ports_by_node.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return -1
+    ports = [ports.get("metrics_export_port", -1) for ports in raylets.values()]
+    return ports[0] if len(ports) == 1 else -1
 
 
 def _raylet_logs(logs: Path) -> Iterator[tuple[str, float, int]]:

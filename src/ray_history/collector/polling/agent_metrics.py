@@ -18,7 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from .dashboard_client import Dashboard, DashboardError
 
-PREFIX = "ray_aggregator_agent_"
+PREFIX, OLDEST_PREFIX = "ray_aggregator_agent_", "ray_event_aggregator_agent_"
+_OLDEST_NAMES = {
+    "events_published": "published_events",
+    "events_filtered_out": "filtered_events",
+    "events_dropped_at_event_aggregator": "queue_dropped_events",
+    "events_failed_to_add_to_aggregator": "events_buffer_add_failures",
+}
+"""The names of counters in Ray 2.49, and since."""
 CONSUMER = "http_service"
 """The collector, as a consumer of the agent. Others are the GCS and the dashboard (`ray_gcs`, `dashboard_head`)."""
 MAX_TEXT_BYTES = 32 * 1024 * 1024
@@ -87,7 +94,7 @@ def scrape(port: int, timeout: float, host: str = "127.0.0.1") -> AgentMetrics |
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], int]]:
     for line in text.splitlines():
         # Nearly all lines are of other metrics, and parsing them would take a hundred times as long.
-        if not line.startswith(PREFIX):
+        if not line.startswith((PREFIX, OLDEST_PREFIX)):
             continue
         try:
             found = [sample for family in text_string_to_metric_families(line) for sample in family.samples]
@@ -96,4 +103,5 @@ def _samples(text: str) -> Iterator[tuple[str, dict[str, str], int]]:
         for sample in found:
             if math.isfinite(sample.value):
                 # Some exporters add `_total` to counters, such as Ray 2.60, some do not.
-                yield sample.name.removeprefix(PREFIX).removesuffix("_total"), sample.labels, int(sample.value)
+                name = sample.name.removeprefix(PREFIX).removeprefix(OLDEST_PREFIX).removesuffix("_total")
+                yield _OLDEST_NAMES.get(name, name), sample.labels, int(sample.value)

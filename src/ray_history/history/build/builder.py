@@ -172,7 +172,8 @@ class Builder:
         self._execute(f"copy {name} to {text(self._directory / f'{name}.parquet')} {self._parquet}", cursor)
 
     def _create_lookup_tables(self) -> None:
-        """Create the tables from which tasks get what no event of theirs says: workers and jobs that ended."""
+        """Create the tables from which tasks get what no event of theirs says: workers and jobs that ended,
+        and the names of actors."""
         self._make_small_table("workers")
         self._execute(
             """
@@ -188,6 +189,7 @@ class Builder:
             from workers
             where end_time_ms > 0 and (worker_type <> 'DRIVER' or exit_type is not null);  -- other drivers: ended_job
             create temp table worker_host as select worker_id, node_id from workers where worker_type = 'WORKER';
+            create temp table named_actor as from named_actors();
             """
             # Of all drivers: a submission may have started several.
             f"create temp table ended_job as from ended_jobs({_END_OF_TIME});"

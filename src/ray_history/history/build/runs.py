@@ -20,7 +20,7 @@ from typing import TypeAlias, cast
 import duckdb
 
 from ray_history.history.engine import Engine, Limits, lower_priority
-from ray_history.history.events import TASK_EVENTS, all_columns, rare_payload, task_columns
+from ray_history.history.events import TASK_EVENTS, TASK_PAYLOADS, all_columns, rare_payload, task_columns
 from ray_history.history.sql import query, text
 
 from .event_lines import OTHERS, EventLines
@@ -54,6 +54,8 @@ class Counts:
 
     def add(self, by_type: Iterable[tuple[str, int]]) -> None:
         for name, number in by_type:
+            if not number:
+                continue
             self.by_type[name] = self.by_type.get(name, 0) + number
             self.events += number
 
@@ -253,14 +255,11 @@ def _create_event_table(table: str, name: str, file: Path, *, lenient: bool) -> 
 
 def _fields(payload: str) -> str:
     """SQL: the columns of an event of a task. Its time is needed only for errors and pauses, which are rare."""
-    if payload != "taskLifecycleEvent":
+    dated = [name for name in ("rayErrorInfo", "isDebuggerPaused") if name in TASK_PAYLOADS[payload]]
+    if not dated:
         return f"{payload}.*"
-    return f"""
-        {payload}.*,
-        case
-            when {payload}.rayErrorInfo is not null or {payload}.isDebuggerPaused is not null then "timestamp"
-        end as "timestamp"
-        """
+    is_dated = " or ".join(f"{payload}.{name} is not null" for name in dated)
+    return f'{payload}.*, case when {is_dated} then "timestamp" end as "timestamp"'
 
 
 def _events(name: str, file: Path, *, lenient: bool) -> str:

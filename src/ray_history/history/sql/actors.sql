@@ -164,13 +164,7 @@ page as (
         max(if(is_logical, (actor->'requiredResources')::varchar, null)) over (partition by actor_id)
             as required_resources,
         max(if(is_logical, (actor->'labelSelector')::varchar, null)) over (partition by actor_id) as label_selector
-    from (
-        select unnest(json_extract(body, '$.data.actors.*')) as actor, true as is_logical
-        from document where source = 'endpoint' and name = 'restful__logical__actors'
-        union all
-        select unnest(json_extract(body, '$.data.detail.actors.*')), false
-        from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}')
-    )
+    from actors_on_pages()
     qualify row_number() over (
         partition by actor_id order by changed_ms desc nulls last, is_logical desc, actor::varchar
     ) = 1

@@ -71,6 +71,28 @@ create or replace macro polled_rows(kind) as table
         limit 1
     );
 
+-- Actors on polled pages: that of all actors, and those of nodes.
+create or replace macro actors_on_pages() as table
+    select unnest(json_extract(body, '$.data.actors.*')) as actor, true as is_logical
+    from document where source = 'endpoint' and name = 'restful__logical__actors'
+    union all
+    select unnest(json_extract(body, '$.data.detail.actors.*')), false
+    from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}');
+
+-- The names that actors gave themselves (`__repr__`), from any source.
+create or replace macro named_actors() as table
+    select actor_id, max(repr_name) as repr_name
+    from (
+        select hex_id(body->>'actorId', 16) as actor_id, step->>'reprName' as repr_name
+        from transitions_of('ACTOR_LIFECYCLE_EVENT')
+        union all
+        select row->>'actor_id', row->>'repr_name' from polled_rows('actors')
+        union all
+        select actor->>'actorId', actor->>'reprName' from actors_on_pages()
+    )
+    where repr_name <> ''
+    group by actor_id;
+
 -- The rows of /api/jobs/ as polled.
 create or replace macro polled_jobs() as table
     select unnest(from_json(body, '["JSON"]')) as row
@@ -126,6 +148,13 @@ create or replace macro implied_type(task_id) as
         when substr(task_id, 17, 24) = repeat('ff', 12) then 'NORMAL_TASK'
         else 'ACTOR_TASK'
     end;
+
+-- The name of a state of tasks by Ray's number for it; null for numbers that Ray 2.49 does not have.
+create or replace macro task_state_name(number) as ([
+    'PENDING_ARGS_AVAIL', 'PENDING_NODE_ASSIGNMENT', 'PENDING_OBJ_STORE_MEM_AVAIL', 'PENDING_ARGS_FETCH',
+    'SUBMITTED_TO_WORKER', 'PENDING_ACTOR_TASK_ARGS_FETCH', 'PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY', 'RUNNING',
+    'RUNNING_IN_RAY_GET', 'RUNNING_IN_RAY_WAIT', 'FINISHED', 'FAILED', 'GETTING_AND_PINNING_ARGS'
+])[try_cast(number as integer)];
 
 -- The state of an attempt: the last one by Ray's own ranks, not by the clocks of different machines. Ended attempts
 -- stay ended: Ray numbers GETTING_AND_PINNING_ARGS above FAILED, but it comes before RUNNING.

@@ -40,10 +40,13 @@ with_hosts as (
         with_sorted_spans.node_id is null and host.node_id is not null as is_node_implied,
         coalesce(finished_ns, failed_ns) is not null as has_ended,
         -- Owners that do not export events leave attempts undefined; their executor's span has the name and the end.
-        case when type is null then list_extract(list_filter(spans, lambda s: starts_with(s.eventName, 'task::')), 1) end as execution_span
+        case when type is null then list_extract(list_filter(spans, lambda s: starts_with(s.eventName, 'task::')), 1) end as execution_span,
+        -- Ray's events have the actor's own name since 2.54. An attempt that did not run has none.
+        coalesce(actor_repr_name, case when running_ns is not null then named_actor.repr_name end) as known_repr_name
     from with_sorted_spans
     left join worker_host as host
         on with_sorted_spans.type is null and implied_type(task_id) <> 'ACTOR_CREATION_TASK' and host.worker_id = with_sorted_spans.component_id
+    left join named_actor on actor_repr_name is null and named_actor.actor_id = coalesce(with_sorted_spans.actor_id, substr(task_id, 17))
 ),
 -- The control plane fails the attempts of a dead worker, and at a job's end the unfinished ones. It sends no event.
 with_decisions as (
@@ -66,8 +69,8 @@ select
     attempt_number,
     coalesce(
         case
-            when actor_repr_name <> '' and type = 'ACTOR_TASK' and name = func_or_class_name
-                then actor_repr_name || '.' || short_name(name)
+            when known_repr_name <> '' and type = 'ACTOR_TASK' and name = func_or_class_name
+                then known_repr_name || '.' || short_name(name)
             else name
         end,
         substr(execution_span.eventName, 7)

@@ -1,4 +1,4 @@
--- One row per attempt of a task, from the events of one run. Four types of events describe an attempt. They come from
+-- One row per attempt of a task, from the events of one run. Five types of events describe an attempt. They come from
 -- the nodes of its owner and its executor, in any order and any number of times. Every column is merged by min, max or
 -- union, so merging rows again (merge.sql) gives the same result as reading all events at once.
 with definition_event as (
@@ -14,7 +14,7 @@ with definition_event as (
         non_empty(parentTaskId) as parent_task_id,
         non_empty(placementGroupId) as placement_group_id,
         null as actor_id,
-        serializedRuntimeEnv as runtime_env,
+        coalesce(serializedRuntimeEnv, runtimeEnvInfo.serializedRuntimeEnv) as runtime_env,
         callSite as call_site,
         labelSelector as label_selector,
         fallbackStrategy as fallback_strategy
@@ -33,7 +33,7 @@ with definition_event as (
         non_empty(parentTaskId),
         non_empty(placementGroupId),
         non_empty(actorId),
-        serializedRuntimeEnv,
+        coalesce(serializedRuntimeEnv, runtimeEnvInfo.serializedRuntimeEnv),
         callSite,
         labelSelector,
         fallbackStrategy
@@ -66,6 +66,15 @@ definition as (
     from definition_event semi join repeated_definition using (task_id, attempt_number)
     group by all
 ),
+-- Ray 2.49 and 2.50 send EXECUTION events, which have the times of states by Ray's numbers of states.
+lifecycle_event as not materialized (
+    from task_lifecycle_event
+    union all by name
+    select
+        * exclude (taskState),
+        [{'state': task_state_name(entry.key), 'timestamp': entry.value} for entry in map_entries(taskState)] as stateTransitions
+    from task_execution_event
+),
 -- The first time at which each state was entered, by the clock of any node.
 transitions as (
     select
@@ -88,7 +97,7 @@ transitions as (
         select task_id, attempt_number, step.state as state, to_ns(step."timestamp") as at_ns
         from (
             select taskId as task_id, coalesce(taskAttempt, 0) as attempt_number, unnest(stateTransitions) as step
-            from task_lifecycle_event
+            from lifecycle_event
         )
     )
     where task_id <> ''
@@ -110,7 +119,7 @@ execution as (
         max(nullif(taskLogInfo.stdoutEnd, 0)) as stdout_end,
         max(case when taskLogInfo.stderrFile <> '' then taskLogInfo.stderrStart end) as stderr_start,
         max(nullif(taskLogInfo.stderrEnd, 0)) as stderr_end
-    from task_lifecycle_event
+    from lifecycle_event
     where taskId <> ''
     group by all
 ),
@@ -126,7 +135,7 @@ failure as (
         }) filter (rayErrorInfo is not null) as error,
         max({'at_ns': to_ns("timestamp"), 'paused': isDebuggerPaused})
             filter (isDebuggerPaused is not null) as debugger
-    from task_lifecycle_event
+    from lifecycle_event
     where taskId <> '' and (rayErrorInfo is not null or isDebuggerPaused is not null)
     group by all
 ),
