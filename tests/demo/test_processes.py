@@ -42,6 +42,21 @@ def test_a_kill_reaches_what_a_shell_spawned(log: Path) -> None:
     assert not port_is_open(port)
 
 
+def test_an_interrupted_stop_leaves_no_process_behind(log: Path) -> None:
+    """Ctrl-C is pressed again while the child, which does not want to end, is given time."""
+    script = (
+        "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT)); print('ready', flush=True)"
+    )
+    command = [sys.executable, "-c", f"import os, signal, time; {script}; time.sleep(600)"]
+    process = Process(command, log=log, ready=lambda: b"ready" in log.read_bytes(), stop_seconds=60)
+    process.start()
+    child = process.pid
+    with pytest.raises(KeyboardInterrupt):
+        process.stop()
+    assert not process.running
+    assert not Path(f"/proc/{child}").exists()
+
+
 def test_a_free_port_is_outside_the_ranges_of_linux_and_ray() -> None:
     ports = free_ports(20)
     assert all(20_000 <= port < 32_768 and not port_is_open(port) for port in ports)

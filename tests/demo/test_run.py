@@ -98,7 +98,7 @@ def get(url: str) -> Any:
 
 def test_an_interrupted_demo_leaves_no_process_behind(directory: Path) -> None:
     with Demo(directory, "file") as demo:
-        demo.read_until("[3/7]")  # Ray runs
+        demo.read_until("✓ [3/7]")  # Ray runs
         assert demo.relatives()
         assert demo.interrupt() == 1
         until(lambda: demo.relatives() == [])  # they were killed; a busy machine takes a while to end them

@@ -124,9 +124,12 @@ class Process:
         if self._child is None:
             return
         self._signal(self._child.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._child.wait(self.stop_seconds)
-        self.kill9()
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self.kill9()  # also if Ctrl-C is pressed once more
 
     def kill9(self) -> None:
         """Kill the child and everything it spawned without warning, as the OOM killer would."""

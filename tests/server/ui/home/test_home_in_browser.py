@@ -56,6 +56,21 @@ def test_the_list_updates_while_typing_and_the_back_button_works(page: Page, fle
     assert page.value("document.querySelector('#q').value") == ""
 
 
+def test_a_refresh_does_not_cancel_a_search(page: Page, fleet: tuple[Served, list[Made]]) -> None:
+    """A busy server answers the search only after the next refresh of the list is due."""
+    _, made = fleet
+    page.value("window.later = setTimeout; window.setTimeout = (work, ms) => later(work, Math.min(ms, 150)); 1")
+    page.value(
+        "window.ask = fetch; window.fetch = (url, options) => new Promise(done => "
+        "later(done, url.includes('q=') ? 600 : 0)).then(() => ask(url, options)); 1"
+    )
+    page.value("dispatchEvent(new PopStateEvent('popstate'))")  # begins to refresh at that pace
+    page.type("/")
+    page.wait("document.activeElement.id === 'q'")
+    page.type(made[78].submission_id)
+    page.wait(f"{ANNOUNCED} === '1 of {SESSIONS} sessions'", seconds=20)
+
+
 def test_filters_sorting_and_paging_replace_only_the_list(page: Page, fleet: tuple[Served, list[Made]]) -> None:
     _, made = fleet
     page.value("window.same = true")

@@ -2,11 +2,12 @@
 // The server renders the same page with or without this script, which replaces only <main> and the address.
 'use strict';
 {
-  let running, typing, requests = 0;
+  let running, typing, timer, requests = 0;
   const fleet = () => $('[data-fleet]');
 
   const show = async (url, { push = false, top = false, quiet = false } = {}) => {
     running?.abort(); running = new AbortController();
+    clearTimeout(timer);                           // a refresh must not cancel what the user asked for
     const request = ++requests;
     let text;
     try {
@@ -39,7 +40,6 @@
   };
 
   // Refreshes the list every `data-again` seconds, unless a menu is open or the tab is hidden.
-  let timer;
   const again = () => {
     clearTimeout(timer);
     const seconds = +fleet()?.dataset.again;
