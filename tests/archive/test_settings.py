@@ -265,7 +265,6 @@ def test_secrets_are_not_shown() -> None:
         ("s3://b", Upstream(), {"S3_ENDPOINT": "http://:9000"}, "S3_ENDPOINT .* is not an address"),
         ("s3://b", Upstream(), {"S3_ENDPOINT": "ftp://x"}, "S3_ENDPOINT .* is not an address"),
         ("s3://b", Upstream(), {"S3_ENDPOINT": "http://x:port"}, "S3_ENDPOINT .* is not an address"),
-        ("s3://b", Upstream(), {"S3FORCE_PATH_STYLE": "yes please"}, "S3FORCE_PATH_STYLE .* neither true nor false"),
         ("az://c", Upstream(), {}, "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_URL"),
         ("az://c", Upstream(), {"AZURE_STORAGE_ACCOUNT_URL": "acc"}, "AZURE_STORAGE_ACCOUNT_URL .* is not a URL"),
         ("az://c", Upstream(), {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=a"}, "is incomplete"),
@@ -280,6 +279,13 @@ def test_a_wrong_setting_is_reported_with_its_fix(
 ) -> None:
     with pytest.raises(Misconfigured, match=fix):
         resolve(url, upstream, env)
+
+
+@pytest.mark.parametrize("name", ["S3FORCE_PATH_STYLE", "S3DISABLE_SSL"])
+def test_a_malformed_flag_is_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As in KubeRay's programs: a sidecar that exits takes the head out of its Service."""
+    assert resolve("s3://b", Upstream(), {name: "yes please"}) == resolve("s3://b", Upstream(), {})
+    assert f"{name} is 'yes please': write true or false; using the default" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '"text"'])

@@ -99,6 +99,7 @@ def test_malformed_variables_are_warnings_of_the_collector(tmp_path: Path) -> No
         "LOG_BATCHING": "abc",
         "ENABLE_EVENT_COLLECTOR": "maybe",
         "RAY_COLLECTOR_POLL_INTERVAL": "0",
+        "RAY_DASHBOARD_ADDRESS": "tcp://10.0.0.1:8265",
     }
     shown = run("collector", "--role=Head", **env)
     assert "no cluster name given" in shown.stderr  # the only reason to exit
@@ -108,6 +109,7 @@ def test_malformed_variables_are_warnings_of_the_collector(tmp_path: Path) -> No
         "LOG_BATCHING",
         "ENABLE_EVENT_COLLECTOR",
         "RAY_COLLECTOR_POLL_INTERVAL",
+        "RAY_DASHBOARD_ADDRESS",
     ):
         assert f"{name} is " in shown.stderr
 

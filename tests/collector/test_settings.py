@@ -100,6 +100,7 @@ def test_a_wrong_setting_is_reported_with_its_fix(env: dict[str, str], fix: str)
         ("events_port", "many", "write a whole number"),
         ("events_port", "70000", "write at most 65535"),
         ("enable_log_collector", "yes", "write true or false"),
+        ("ray_dashboard_address", "ftp://head", "not the address of a dashboard: 'ftp://head'; use http://host:8265"),
     ],
 )
 def test_a_malformed_flag_is_refused(name: str, text: str, fix: str) -> None:
@@ -120,6 +121,8 @@ def test_a_malformed_flag_is_refused(name: str, text: str, fix: str) -> None:
         ("RAY_COLLECTOR_POLL_INTERVAL", "0", "poll_interval", 30),
         ("RAY_COLLECTOR_POLL_INTERVAL", "often", "poll_interval", 30),
         ("RAY_COLLECTOR_EVENT_MAX_DISK_MB", "much", "spool_bytes", 2**30),
+        ("RAY_DASHBOARD_ADDRESS", "tcp://10.0.0.1:8265", "dashboard", "http://localhost:8265"),
+        ("RAY_DASHBOARD_ADDRESS", "http://localhost:port", "dashboard", "http://localhost:8265"),
     ],
 )
 def test_a_malformed_variable_does_not_stop_a_sidecar(
@@ -128,6 +131,18 @@ def test_a_malformed_variable_does_not_stop_a_sidecar(
     got = settings({"RAY_CLUSTER_NAME": "c", variable: text})
     assert getattr(got, field) == default
     assert f"{variable} is {text!r}: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("localhost:9265", "http://localhost:9265"),
+        ("demo-head-svc", "http://demo-head-svc:8265"),
+        (" https://proxy/ray/ ", "https://proxy/ray"),
+    ],
+)
+def test_the_dashboard_is_named_with_or_without_scheme(text: str, url: str) -> None:
+    assert settings({"RAY_CLUSTER_NAME": "c", "RAY_DASHBOARD_ADDRESS": text}).dashboard == url
 
 
 def test_a_flag_is_used_instead_of_a_malformed_variable() -> None:

@@ -18,9 +18,11 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.names import InvalidName, dns_name
 from ray_history.setting import is_service_link
 
+from .polling.dashboard_client import Dashboard, Misconfigured, dashboard_url
+
 logger = logging.getLogger(__name__)
 
-Kind = Literal["text", "boolean", "number", "duration"]
+Kind = Literal["text", "boolean", "number", "duration", "address"]
 
 _TRUE = {"1", "t", "T", "TRUE", "true", "True"}
 _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
@@ -71,7 +73,7 @@ SETTINGS = (
     Setting(
         ("--ray-dashboard-address",),
         "RAY_DASHBOARD_ADDRESS",
-        "text",
+        "address",
         "http://localhost:8265",
         "Dashboard that the collector of the head polls.",
     ),
@@ -217,7 +219,7 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         node_id=_node_id(values["node_id"]),
         ray_root=ray_root,
         session_dir=Path(values["session_dir"]) if values["session_dir"] else None,
-        dashboard=values["ray_dashboard_address"].rstrip("/"),
+        dashboard=values["ray_dashboard_address"],
         events=values["enable_event_collector"],
         logs=values["enable_log_collector"],
         host=values["events_host"],
@@ -270,6 +272,16 @@ def _parsed(setting: Setting, text: str) -> Any:
             if setting.positive and seconds <= 0:
                 raise ValueError("it must be positive, such as 10s")
             return seconds
+        case "address":
+            return _address(text.strip())
+
+
+def _address(text: str) -> str:
+    url = text if "://" in text else dashboard_url(text)
+    try:
+        return Dashboard(url, lambda: None).base_url
+    except Misconfigured as error:
+        raise ValueError(str(error)) from error
 
 
 def parse_duration(text: str) -> float:

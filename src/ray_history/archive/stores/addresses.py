@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from urllib.parse import urlsplit
 
 from ray_history.archive.errors import Misconfigured
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_BUCKET = "ray-historyserver"
 """As in KubeRay."""
@@ -32,14 +35,14 @@ def endpoint_url(text: str, setting: str, *, plain: bool) -> str | None:
 
 
 def boolean(text: str, setting: str) -> bool | None:
-    """A flag as Go reads it; None if it is empty."""
+    """A flag as Go reads it; None if it is empty, or malformed: KubeRay's programs run with that, too."""
     lowered = text.strip().lower()
     if lowered in _TRUE:
         return True
     if lowered in _FALSE:
         return False
     if lowered:
-        raise Misconfigured(f"{setting} {text!r} is neither true nor false")
+        logger.warning("%s is %r: write true or false; using the default", setting, text)
     return None
 
 
