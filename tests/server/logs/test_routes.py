@@ -433,9 +433,13 @@ def test_a_task_whose_worker_died_shows_the_rest_of_the_file(asked: Client) -> N
     assert answer.content == captured().logs[HEAD, name][42:]
 
 
-def test_a_task_without_known_lines_shows_its_workers_file(asked: Client) -> None:
-    answer = asked.file(task_id="4be9119962598d7cffffffffffffffffffffffff07000000", lines=-1)
-    assert answer.content == captured().logs[HEAD, f"{WORKER}.out"]
+def test_the_lines_of_a_task_that_its_killed_worker_did_not_report_are_found(asked: Client) -> None:
+    for task, name in (("4be9119962598d7c", b"ReadRange"), ("6c65f29b1dfce1a0", b"ReadRange->SplitBlocks(2)")):
+        answer = asked.file(task_id=f"{task}ffffffffffffffffffffffff07000000", lines=-1)
+        assert (answer.status_code, answer.content) == (200, b""), name
+    assert (
+        captured().logs[HEAD, f"{WORKER}.out"].endswith(b":task_name:ReadRange\n:task_name:ReadRange->SplitBlocks(2)\n")
+    )
 
 
 def test_an_unknown_attempt_is_refused_with_the_known_ones(asked: Client) -> None:

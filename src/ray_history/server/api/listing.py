@@ -6,11 +6,11 @@ Rows are selected, counted and written as JSON by SQL. Filters apply before limi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from starlette.responses import Response
@@ -32,6 +32,7 @@ from ray_history.server.api.filters import (
 from ray_history.server.completeness import warnings
 from ray_history.server.http.query_params import Filter, boolean, integer, one_of
 from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
+from ray_history.server.logs.task_output import IS_UNREPORTED, has_unreported, with_outputs
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import DETAIL_STREAM_BYTES, STREAM_BYTES
@@ -62,6 +63,10 @@ CHUNK = 256
 """Rows per chunk of longer answers: text that fits into a processor's cache is passed on faster."""
 COUNTS_MAX = 1000
 """Counts that an open session caches."""
+
+
+Row: TypeAlias = tuple[bytes, bool, bool]
+"""The text of a row, whether to search it for secrets, and whether the logs may have what it lacks."""
 
 
 class Counts(NamedTuple):
@@ -171,7 +176,8 @@ class ListingQuery:
         return int(count)
 
     def texts(self, selection: str, *, few: bool, suspect: str = "") -> str:
-        """SQL: the JSON text of each selected row, and whether to search it for secrets."""
+        """SQL: the JSON text of each selected row, whether to search it for secrets, and whether the logs may have what
+        it lacks."""
         request, table, detail = self.request, self.listing.table.name, self.listing.detail
         # Texts that many tasks share are redacted, or found to be clean, only once.
         has_shared_parts = table == "tasks" and detail and request.redact and not few
@@ -183,7 +189,24 @@ class ListingQuery:
         elif not suspect:
             clean = has_shared_parts and request.tables.are_clean()
             suspect = may_hold_secret(table, detail=detail, clean=clean)
-        return f"select encode({text}), {suspect} from ({selection})"
+        is_unreported = IS_UNREPORTED if self.fills_outputs else "false"
+        return f"select encode({text}), {suspect}, {is_unreported} from ({selection})"
+
+    @cached_property
+    def fills_outputs(self) -> bool:
+        """Whether the place of some tasks' output has to be found in logs."""
+        listing = self.listing
+        return (
+            listing.table.name == "tasks" and listing.detail and (listing.is_one_task or has_unreported(self.request))
+        )
+
+    def finished(self, rows: Sequence[Row]) -> list[bytes]:
+        """The texts of rows, with what only the logs have, and without the secrets of suspect ones."""
+        if self.fills_outputs:
+            rows = with_outputs(self.request, rows)
+        return [
+            msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect, _ in rows
+        ]
 
     def page(self, order: str, limit: int, offset: int) -> tuple[str, list[object]]:
         """SQL: the texts of a part of the rows, and its parameters."""
@@ -250,7 +273,7 @@ def send_one_task(query: ListingQuery) -> Response:
         query.values,
     )
     head, tail = query.envelope(Counts(len(found), len(found)))
-    return listed_json(head, _redacted(found[listing.offset : listing.offset + listing.limit]), tail)
+    return listed_json(head, query.finished(found[listing.offset : listing.offset + listing.limit]), tail)
 
 
 def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int) -> Response:
@@ -260,11 +283,11 @@ def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int
     first = next(chunks)
     if len(first) == expected:
         chunks.close()
-        return listed_json(head, _redacted(first), tail)
-    return growing_json(head, map(_redacted, chain([first], chunks)), tail)
+        return listed_json(head, query.finished(first), tail)
+    return growing_json(head, map(query.finished, chain([first], chunks)), tail)
 
 
-def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[tuple[bytes, bool]]]:
+def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[Row]]:
     """At least one chunk, perhaps empty."""
     tables, listing = query.request.tables, query.listing
     size = FIRST_CHUNK if expected <= FIRST_CHUNK else CHUNK
@@ -286,26 +309,21 @@ def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
     else:
         memory = DETAIL_STREAM_BYTES if listing.detail else STREAM_BYTES
         pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
-    return Streamed(_joined(head, pages, tail))
+    return Streamed(_joined(query, head, pages, tail))
 
 
-def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[tuple[bytes, bool]]]:
+def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[Row]]:
     for offset in range(query.listing.offset, end, BUFFERED_MAX):
         yield query.request.tables.fetch(*query.page(order, min(BUFFERED_MAX, end - offset), offset))
 
 
-def _joined(head: bytes, pages: Iterable[list[tuple[bytes, bool]]], tail: bytes) -> Generator[bytes]:
+def _joined(query: ListingQuery, head: bytes, pages: Iterable[list[Row]], tail: bytes) -> Generator[bytes]:
     yield head
     separator = b""
     for rows in pages:
-        yield separator + b", ".join(_redacted(rows))
+        yield separator + b", ".join(query.finished(rows))
         separator = b", "
     yield tail
-
-
-def _redacted(rows: Iterable[tuple[bytes, bool]]) -> list[bytes]:
-    """The texts of rows, without the secrets of suspect ones."""
-    return [msgspec.json.encode(redacted(msgspec.json.decode(text))) if suspect else text for text, suspect in rows]
 
 
 _PAGING = (

@@ -17,13 +17,14 @@ from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.server.http.query_params import integer, one_of
 from ray_history.server.http.responses import ApiError
+from ray_history.server.logs.task_output import RAN, Worker, find_output
+from ray_history.server.logs.worker_files import worker_file, worker_files
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import TEXT, Parameter
 
 NODE_ID = Parameter("node_id", TEXT, "Node ID.")
 NODE_IP = Parameter("node_ip", TEXT, "Node IP address.")
 
-_WORKER = re.compile(r"(?:.*/)?worker-(?P<worker>[0-9a-f]+)-(?P<job>[0-9a-f]+)-(?P<pid>[0-9]+)\.(?P<suffix>out|err)")
 _ON_THE_NODE = re.compile(r"/.*/session_[^/]+/logs/(?P<name>.+)")
 """The path of a log file on its node, as Ray's messages show it."""
 _TASK_ID, _ACTOR_ID = re.compile(r"[0-9a-f]{48}"), re.compile(r"[0-9a-f]{32}")
@@ -149,6 +150,8 @@ class _Attempt(NamedTuple):
 
     number: int
     state: str
+    type: str
+    ran: bool
     node: str | None
     worker: str | None
     actor: str | None
@@ -160,7 +163,7 @@ class _Attempt(NamedTuple):
 def _attempts(request: SessionRequest, task: str, suffix: str) -> dict[int, _Attempt]:
     output = f"std{suffix}_file, std{suffix}_start, std{suffix}_end"
     rows = request.tables.rows(
-        f"select attempt_number, state, node_id, worker_id, actor_id, {output} "
+        f"select attempt_number, state, type, {RAN}, node_id, worker_id, actor_id, {output} "
         f"from {request.tables.task(task, request.view)} where task_id = ?",
         [task],
     )
@@ -190,35 +193,36 @@ def _task_target(request: SessionRequest, task: str, number: int, suffix: str) -
             f"{attempt.actor} . Or set RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING=1 in actor's runtime env or when starting "
             "the cluster. Recording actor task's log could be expensive, so Ray turns it off by default.",
         )
-    if found := worker_file(logs, attempt.node, attempt.worker, suffix):
-        return Target(found)
-    raise ApiError(
-        404,
-        f"Could not find log file for task attempt: {task}({number}). It is {attempt.state}, "
-        f"worker id = {attempt.worker}, node id = {attempt.node}, and Ray reported no std{suffix} file",
+    return _target_in_worker_file(request, task, attempt, suffix)
+
+
+def _target_in_worker_file(request: SessionRequest, task: str, attempt: _Attempt, suffix: str) -> Target:
+    """The output of a task whose events do not say where it is."""
+    message = (
+        f"Could not find log file for task attempt: {task}({attempt.number}). It is {attempt.state}, "
+        f"worker id = {attempt.worker}, node id = {attempt.node}, and Ray reported no std{suffix} file"
     )
+    if not attempt.ran or attempt.type != "NORMAL_TASK" or not attempt.node or not attempt.worker:
+        raise ApiError(404, message)
+    output = find_output(request, Worker(attempt.node, attempt.worker), suffix)
+    if output is None:
+        raise ApiError(404, message)
+    part = output.parts.get((task, attempt.number))
+    if part is None:
+        raise ApiError(
+            404,
+            f"{message}. Which part of its worker's file is its output cannot be told: the lines that the worker wrote "
+            f"before each task do not match the tasks that it is known to have run. The whole file is "
+            f"filename={output.file.name} of node_id={attempt.node}",
+        )
+    return Target(output.file, part.start, part.end, part.end is None and attempt.state not in ("FINISHED", "FAILED"))
 
 
 def _process_file(logs: LogFiles, nodes: list[str], pid: int, suffix: str) -> LogFile:
-    found = [file for node in nodes for file in _workers(logs, node, suffix, pid=str(pid))]
+    found = [file for node in nodes for file in worker_files(logs, node, suffix, pid=str(pid))]
     if not found:
         raise ApiError(404, f"node {nodes[0]} has no .{suffix} file of a worker with pid {pid}; list the node's logs")
     return max(found, key=lambda file: file.modified or _NEVER)  # pids are reused
-
-
-def worker_file(logs: LogFiles, node: str | None, worker: str | None, suffix: str) -> LogFile | None:
-    """The output of a worker, if its node has it."""
-    if not node or not worker or node not in logs.nodes():
-        return None
-    found = list(_workers(logs, node, suffix, worker=worker))
-    return max(found, key=lambda file: file.size) if found else None  # `old/` may have a longer one
-
-
-def _workers(logs: LogFiles, node: str, suffix: str, *, worker: str = "", pid: str = "") -> Iterator[LogFile]:
-    for file in logs.list(node):
-        match = _WORKER.fullmatch(file.name)
-        if match and match["suffix"] == suffix and worker in ("", match["worker"]) and pid in ("", match["pid"]):
-            yield file
 
 
 def _named_file(logs: LogFiles, nodes: list[str], name: str) -> LogFile:

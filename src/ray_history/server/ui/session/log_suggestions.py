@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from ray_history.archive.errors import NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
-from ray_history.server.logs.targets import worker_file
+from ray_history.server.logs.worker_files import worker_file
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.ui.session.diagnosis import Diagnosis
 from ray_history.server.ui.session.jobs import Job
