@@ -30,7 +30,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     logs = {file: body for file, body in capture.logs.items() if "events/" in file[1]}  # no answer needs the others
     written: dict[Generation, Path] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.support.captured.captured", lambda: replace(capture, logs=logs))
+        patch.setattr("tests.support.captured.captured", lambda _version: replace(capture, logs=logs))
         for name, (generation, change) in ARCHIVES.items():
             cluster = Cluster("default", name)
             if generation in written:

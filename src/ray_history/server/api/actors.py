@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.archive.layout import endpoint_name
+from ray_history.history.registry import Version, minor_version
 from ray_history.server.api.filters import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
 from ray_history.server.api.resources import requested_resources
@@ -64,6 +65,9 @@ _COLUMNS = (
 )
 
 
+_TPUS_SINCE, _CONSTRUCTOR_BEFORE = (2, 56), (2, 50)
+
+
 def list_actors(request: SessionRequest) -> Response:
     """All actors, or the ones in `ids=a,b`; as in Ray, unknown IDs are null."""
     users = without_internal(request, "actors", request.tables.source("actors", request.view))
@@ -99,7 +103,20 @@ def actor_infos(
     found = request.tables.fetch(f"select {_COLUMNS} from {actors} order by start_ns, actor_id", values or [])
     rows = [ActorRow(*row) for row in found]
     usage = polled_usage(request, {row.node_id for row in rows if row.node_id})
-    return {row.actor_id: _actor(row) | _polled(row, usage.get(row.node_id or "", NodeUsage())) for row in rows}
+    version = minor_version(request.open.facts.get("ray_version"))
+    return {
+        row.actor_id: _of_version(version, _actor(row) | _polled(row, usage.get(row.node_id or "", NodeUsage())))
+        for row in rows
+    }
+
+
+def _of_version(version: Version | None, actor: dict[str, Any]) -> dict[str, Any]:
+    """The fields that actors have in some versions of Ray only. An unknown version counts as the newest."""
+    if version is None or version >= _TPUS_SINCE:
+        return actor | {"tpus": []}
+    if version < _CONSTRUCTOR_BEFORE:
+        return actor | {"actorConstructor": actor.get("actorTitle", "Unknown actor constructor")}
+    return actor
 
 
 def _actor(row: ActorRow) -> dict[str, Any]:
@@ -150,7 +167,6 @@ def _polled(row: ActorRow, node: NodeUsage) -> dict[str, Any]:
         "gpus": [gpu for gpu in node.gpus if process and pid in _pids(gpu)],
         "processStats": process,
         "mem": node.mem,
-        "tpus": [],
     }
 
 

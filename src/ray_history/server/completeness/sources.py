@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_history.archive.ledger import FAILED, NEVER_ASKED, REFUSED, TIMED_OUT, UNREACHABLE
-from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, TABLES
+from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, TABLES, minor_version
 from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES
 from ray_history.server.completeness.polls import age, cut, is_answer, polled_attempts
 from ray_history.server.formatting import clip, plural
@@ -53,6 +53,10 @@ EXPECTED = {
     "nodes": Expected(("NODE_DEFINITION_EVENT", "NODE_LIFECYCLE_EVENT"), "select 1"),
     "timeline": Expected(("TASK_PROFILE_EVENT",), "select 1 from observed_tasks where running_ns is not null limit 1"),
 }
+
+
+_ONLY_TASKS_BEFORE = (2, 50)
+"""The first Ray with events about anything but tasks, and with profile events."""
 
 
 @cached_per_session
@@ -102,12 +106,16 @@ _OUTCOMES = {
 
 def _not_exported(request: SessionRequest, listing: str, types: tuple[str, ...]) -> str:
     """Ray sent events, but none of these types."""
-    set_them = f"{EXPOSABLE_EVENT_TYPES} has to name {' and '.join(types)}."
+    version = minor_version(request.open.facts.get("ray_version"))
+    if listing != "tasks" and version is not None and version < _ONLY_TASKS_BEFORE:
+        why, mend = f"not exported by Ray {version[0]}.{version[1]}", ""
+    else:
+        why, mend = "not exported by Ray", f" {EXPOSABLE_EVENT_TYPES} has to name {' and '.join(types)}."
     if listing == "timeline":
-        return f"Timeline: profile events were not exported by Ray; {set_them}"
+        return f"Timeline: profile events were {why}{';' + mend if mend else '.'}"
     polled = age(request, TABLES[listing].polled)
     instead = f"; shown from the dashboard's last answer ({polled})" if polled else ""
-    return f"{listing.capitalize()}: not exported by Ray{instead}. {set_them}"
+    return f"{listing.capitalize()}: {why}{instead}.{mend}"
 
 
 def _from_polls(request: SessionRequest, listing: str) -> str:
