@@ -30,6 +30,9 @@ class Precedence:
     """Columns that belong together, by one that every source with any of them has: all come from the first source that
     has this one, never some from another."""
 
+    final: Mapping[str, str] = field(default_factory=dict)
+    """SQL of the value of a column that wins whichever source has it: nothing follows an end."""
+
     def order(self, column: str) -> tuple[str, ...]:
         """The sources of a column, the first one first."""
         (sources,) = (sources for sources, columns in self.columns.items() if column in columns.split())
@@ -69,6 +72,9 @@ class Precedence:
         order, leader = self.order(column), self.leader(column)
         if len(order) == 1:
             return f"{order[0]}.{column}"
+        if column in self.final:
+            known = ", ".join(f"{source}.{column}" for source in order)
+            return f"case when {self.final[column]} in ({known}) then {self.final[column]} else coalesce({known}) end"
         if leader == column:
             return f"coalesce({', '.join(f'{source}.{column}' for source in order)})"
         cases = " ".join(f"when {source}.{leader} is not null then {source}.{column}" for source in order)

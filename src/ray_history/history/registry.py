@@ -331,6 +331,24 @@ _ACTORS = Table(
     )""",
     sources=(EVENT_FILES, "/api/v0/actors", "/logical/actors", "/nodes/{}"),
     without_sources="Actors are unknown: no event files were stored, and no pages with actors were polled.",
+    precedence=Precedence(
+        sources={
+            "event": "ACTOR_DEFINITION, ACTOR_LIFECYCLE events",
+            "listed": "polled `/api/v0/actors`",
+            "page": "polled `/logical/actors`, `/nodes/{id}`, the newer one",
+            "created": "the task that created the actor",
+        },
+        columns={
+            "event page listed created": "state node_id pid exit_detail_then",
+            "event page created": "worker_id port ip start_ns end_ns changed_ns",
+            "event listed page created": "class_name job_id name placement_group_id call_site required_resources "
+            "label_selector num_restarts",
+            "event listed page": "repr_name",
+            "event listed created": "serialized_runtime_env fallback_strategy",
+            "event listed": "ray_namespace is_detached num_restarts_lineage num_restarts_preemption death_cause",
+        },
+        together={"started": "state node_id pid worker_id port ip"},
+    ),
 )
 
 _ENDED_JOB = "status in ('SUCCEEDED', 'FAILED', 'STOPPED')"
@@ -393,6 +411,22 @@ _NODES = Table(
     sources=("NODE_DEFINITION_EVENT", "NODE_LIFECYCLE_EVENT", "/api/v0/nodes"),
     without_sources="Nodes are known from their files alone: no events about nodes were stored, and /api/v0/nodes was "
     "not polled.",
+    has_mentioned_rows=True,
+    precedence=Precedence(
+        sources={
+            "event": "NODE_DEFINITION, NODE_LIFECYCLE events",
+            "polled": "polled `/api/v0/nodes`",
+            "page": "polled `/nodes?view=summary`, `/nodes/{id}`, the newer one",
+            "filed": "names of nodes and log files in the archive",
+        },
+        columns={
+            "event polled page": "node_ip node_name labels resources start_ns state state_message planned_departure",
+            "event polled page filed": "is_head_node",
+            "polled event page": "end_ns",  # the event is some milliseconds late
+            "event page": "hostname instance_id instance_type_name",
+        },
+        final={"state": "'DEAD'"},
+    ),
 )
 
 _WORKERS = Table(
@@ -423,8 +457,27 @@ _WORKERS = Table(
         case when is_alive then ray_ms({{end}}) else end_time_ms end as end_time_ms
     )""",
     sources=("WORKER_DEFINITION_EVENT", "WORKER_LIFECYCLE_EVENT", "/api/v0/workers"),
-    without_sources="Of workers only drivers are known: no events about workers were stored (Ray sends them since "
-    "2.57), and /api/v0/workers was not polled.",
+    without_sources="Of workers only what drivers, tasks, actors, log files and pages of nodes say is known: no events "
+    "about workers were stored (Ray sends them since 2.57), and /api/v0/workers was not polled.",
+    has_mentioned_rows=True,
+    precedence=Precedence(
+        sources={
+            "event": "WORKER_DEFINITION, WORKER_LIFECYCLE events (Ray 2.57 and later)",
+            "polled": "polled `/api/v0/workers`",
+            "page": "polled `/nodes?view=summary`, `/nodes/{id}`, the newer one",
+            "driver": "DRIVER_JOB_DEFINITION events",
+            "file": "names of log files",
+            "gone_driver": "ends of jobs",
+        },
+        columns={
+            "event polled page driver file": "worker_type node_id pid",
+            "polled page": "ip",
+            "event polled gone_driver": "is_dead end_ms",
+            "event polled": "exit_type exit_detail launch_ms launched_ms start_ms",
+            "polled": "debugger_port num_paused_threads",
+        },
+        final={"is_dead": "true"},
+    ),
 )
 
 _PLACEMENT_GROUPS = Table(

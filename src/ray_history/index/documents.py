@@ -5,6 +5,7 @@ Each line is {source, name, node_id, body}:
 * `log_event`: a line of `logs/events/event_*.log`, a cluster event;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
 * `log_head`: facts from the first lines of a log file, as {ray_version, ray_commit, cluster_id};
+* `worker_log`: a worker or driver process in the name of a log file, as {worker_id, worker_type, pid};
 * `ledger`: the ledger of one node;
 * `node`: a node in the listing, with the number of its files.
 """
@@ -12,7 +13,8 @@ Each line is {source, name, node_id, body}:
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO
@@ -35,6 +37,22 @@ _MAX_ANSWER = 48 << 20
 def is_source_log(name: str) -> bool:
     """Whether documents are made from the lines of a log file."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in LOG_LINES.values())
+
+
+_PROCESS = re.compile(
+    r"worker-(?P<worker>[0-9a-f]{56})-[0-9a-f]{8}-(?P<worker_pid>\d{1,10})[.](?:out|err)"
+    r"|\w+-core-(?P<type>worker|driver)-(?P<id>[0-9a-f]{56})_(?P<pid>\d{1,10})[.]log"
+)
+
+
+def process_of(name: str) -> dict[str, Any] | None:
+    """The worker or driver process that writes a log file; None for other files."""
+    found = _PROCESS.fullmatch(name)
+    if found is None:
+        return None
+    worker_type = found["type"] or "worker"
+    pid = int(found["worker_pid"] or found["pid"])
+    return {"worker_id": found["worker"] or found["id"], "worker_type": worker_type.upper(), "pid": pid}
 
 
 def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: list[str]) -> None:
@@ -61,6 +79,7 @@ def _collectors(store: Store, files: SessionFiles, problems: list[str]) -> Itera
     listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
     for log_file in with_facts(listed):
         yield partial(_head, logs, log_file)
+    yield partial(_worker_logs, listed)
     for log_file in listed:
         for source, pattern in LOG_LINES.items():
             if log_file.size and fnmatch.fnmatchcase(log_file.name, pattern):
@@ -103,6 +122,14 @@ def _ledger(store: Store, key: str, problems: list[str]) -> list[bytes]:
 def _head(logs: LogFiles, log_file: LogFile) -> list[bytes]:
     facts = read_facts(logs, log_file)
     return [_document("log_head", log_file.name, log_file.node, facts)] if facts else []
+
+
+def _worker_logs(listed: Sequence[LogFile]) -> list[bytes]:
+    return [
+        _document("worker_log", log_file.name, log_file.node, process)
+        for log_file in listed
+        if (process := process_of(log_file.name))
+    ]
 
 
 def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:

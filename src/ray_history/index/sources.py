@@ -14,7 +14,7 @@ from ray_history.archive.session_files import EventFile, SessionFiles, list_sess
 from ray_history.archive.stores import ObjectInfo, Store
 from ray_history.history.events import rules_digest
 
-from .documents import is_source_log
+from .documents import is_source_log, process_of
 from .locks import CancelToken
 from .log_heads import has_facts
 from .manifest import Manifest, SourceFile
@@ -84,8 +84,8 @@ def list_sources(store: Store, session: Session, table_sources: Sequence[TableSo
         *(info for table in tables for info in table.objects),
     ]
     others = [*read, *(info for _, info in files.tail_bundles)]
-    # The first lines of a log never change, however it grows: only its existence counts.
-    heads = [info.key for _, name, info in files.whole_logs if has_facts(name)]
+    # The name and the first lines of a log never change, however it grows: only its existence counts.
+    heads = [info.key for _, name, info in files.whole_logs if has_facts(name) or process_of(name)]
     events = tuple(SourceFile(file.stored.key, file.stored.size, file.stored.etag or "") for file in files.event_files)
     rules = rules_digest()
     return Sources(files, events, tables, _digest(rules, others, heads), rules, sum(info.size for info in read))

@@ -20,7 +20,7 @@ from typing import Any, cast
 import duckdb
 
 from ray_history.history.engine import Engine, Limits
-from ray_history.history.registry import SMALL_TABLES
+from ray_history.history.registry import SMALL_TABLES, TABLES
 from ray_history.history.sql import create_source_tables, query, query_at, text
 from ray_history.history.task_files import COUNTS, DELTA, PLACES, TASKS, observed_tasks, with_delta
 
@@ -127,6 +127,7 @@ class Builder:
         self._execute(f"create view observed_tasks as {observed_tasks(self._directory)}")
         for name in _MADE_FROM_TASKS:
             self._make_small_table(name)
+        self._add_mentioned_rows()
         self._make_task_counts()
         self._execute(f"create temp table facts as {query('facts')}")
         self._execute(f"copy facts to {text(self._directory / 'facts.parquet')} {self._parquet}")
@@ -169,7 +170,24 @@ class Builder:
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
         self._execute(f"create table {name} as {query_at(name, _END_OF_TIME)}", cursor)
+        if not TABLES[name].has_mentioned_rows:
+            self._write_small_table(name, cursor)
+
+    def _write_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
         self._execute(f"copy {name} to {text(self._directory / f'{name}.parquet')} {self._parquet}", cursor)
+
+    def _add_mentioned_rows(self) -> None:
+        """Add the rows that only tasks and actors mention."""
+        self._execute(
+            """
+            create view task as from observed_tasks where is_listed;
+            create view actor as from actors;
+            """
+        )
+        for name in [name for name in SMALL_TABLES if TABLES[name].has_mentioned_rows]:
+            self._execute(f"create or replace view listed as from {name}")
+            self._execute(f"insert into {name} by name {query_at(f'mentioned_{name}', _END_OF_TIME)}")
+            self._write_small_table(name)
 
     def _create_lookup_tables(self) -> None:
         """Create the tables from which tasks get what no event of theirs says: workers and jobs that ended,

@@ -117,12 +117,12 @@ class Tables:
         else:
             self._create_nodes_macro()
             rows = f"({query_at(table, view.at)})"
-        if TABLES[table].has_mentioned_rows:
-            rows = f"""(
-                with listed as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
-                actor as (from {self.source("actors", View(view.at))})
-                from listed union all by name ({query(f"mentioned_{table}")})
-            )"""
+            if TABLES[table].has_mentioned_rows:
+                rows = f"""(
+                    with listed as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
+                    actor as (from {self.source("actors", View(view.at))})
+                    from listed union all by name ({query_at(f"mentioned_{table}", view.at)})
+                )"""
         return closed_rows(TABLES[table].closed_form, rows, view)
 
     def first_tasks(self, count: int, view: View = LAST) -> str | None:

@@ -1,6 +1,6 @@
--- actors: one row per actor, each column from the first of these that has it: ACTOR_DEFINITION and ACTOR_LIFECYCLE
--- events, polled listings of actors, polled pages (`/logical/actors`, then those of nodes), the task that created the actor.
--- State, place and times come from one source, never from several. A column that no source has is null.
+-- actors: one row per actor. The registry declares which source a column is taken from: ACTOR_DEFINITION and
+-- ACTOR_LIFECYCLE events, polled listings, the newer of the polled pages (`/logical/actors`, `/nodes/{id}`), or the task that
+-- created the actor. State and place come from one source that knows of its start. A column that no source has is null.
 with definition as (
     select
         hex_id(actor, 16) as actor_id,
@@ -76,76 +76,12 @@ death as (
     where ranked.state = 'DEAD' and life.state = 'DEAD' and at_ns >= coalesce(last_alive_ns, at_ns)
     group by actor_id
 ),
-exported as (
-    select
-        actor_id,
-        coalesce(class_name, '') as class_name,
-        coalesce(life.state, 'DEPENDENCIES_UNREADY') as state,
-        job_id,
-        coalesce(name, '') as name,
-        life.node_id,
-        coalesce(life.pid, 0) as pid,
-        coalesce(ray_namespace, '') as ray_namespace,
-        coalesce(serialized_runtime_env, '') as serialized_runtime_env,
-        coalesce(required_resources, '{}') as required_resources,
-        coalesce(is_detached, false) as is_detached,
-        placement_group_id,
-        coalesce(life.repr_name, '') as repr_name,
-        coalesce(num_restarts, 0) as num_restarts,
-        coalesce(num_restarts_lineage, 0) as num_restarts_lineage,
-        coalesce(num_restarts_preemption, 0) as num_restarts_preemption,
-        call_site,
-        coalesce(label_selector, '{}') as label_selector,
-        fallback_strategy,
-        life.worker_id,
-        life.port,
-        life.start_ns,
-        death.end_ns,
-        life.changed_ns,
-        ray_death_cause(death.cause) as death_cause,
-        coalesce(
-            cause->>'$.actorDiedErrorContext.errorMessage',
-            cause->>'$.creationTaskFailureContext.formattedExceptionString',
-            cause->>'$.runtimeEnvFailedContext.errorMessage',
-            cause->>'$.actorUnschedulableContext.errorMessage',
-            cause->>'$.oomContext.errorMessage'
-        ) as exit_detail
-    from definition
-    full join life using (actor_id)
-    left join death using (actor_id)
-    where actor_id is not null
-),
-listed as (
-    select
-        non_empty(row->>'actor_id') as actor_id,
-        row->>'class_name' as class_name,
-        row->>'state' as state,
-        row->>'job_id' as job_id,
-        row->>'name' as name,
-        row->>'node_id' as node_id,
-        to_bigint(row->>'pid') as pid,
-        row->>'ray_namespace' as ray_namespace,
-        row->>'serialized_runtime_env' as serialized_runtime_env,
-        nullif((row->'required_resources')::varchar, 'null') as required_resources,
-        nullif((row->'death_cause')::varchar, 'null')::json as death_cause,
-        to_bool(row->>'is_detached') as is_detached,
-        row->>'placement_group_id' as placement_group_id,
-        row->>'repr_name' as repr_name,
-        to_bigint(row->>'num_restarts') as num_restarts,
-        to_bigint(row->>'num_restarts_due_to_lineage_reconstruction') as num_restarts_lineage,
-        to_bigint(row->>'num_restarts_due_to_node_preemption') as num_restarts_preemption,
-        row->>'call_site' as call_site,
-        nullif((row->'label_selector')::varchar, 'null') as label_selector,
-        nullif((row->'fallback_strategy')::varchar, 'null') as fallback_strategy
-    from polled_rows('actors')
-    qualify row_number() over (partition by actor_id order by row::varchar) = 1
-),
 -- Pages of nodes have resources and labels under keys in camel case, which cannot be undone.
-page as (
+page_row as (
     select
         non_empty(actor->>'actorId') as actor_id,
         to_millis(actor->>'timestamp') as changed_ms,
-        actor->>'state' as state,
+        non_empty(actor->>'state') as last_state,
         actor->>'className' as class_name,
         actor->>'jobId' as job_id,
         actor->>'name' as name,
@@ -169,7 +105,113 @@ page as (
         partition by actor_id order by changed_ms desc nulls last, is_logical desc, actor::varchar
     ) = 1
 ),
-created as (
+-- As of the moment. Before its end, the actor was alive.
+page as (
+    select
+        *,
+        start_ms * 1000000 as start_ns,
+        coalesce(last_state = 'DEAD', false) and happened_by(end_ms * 1000000, moment) as is_dead,
+        if(last_state = 'DEAD' and not is_dead, 'ALIVE', last_state) as state,
+        if(is_dead, end_ms * 1000000, null) as end_ns,
+        if(is_dead, exit_detail, null) as exit_detail_then,
+        if(changed_ms * 1000000 <= moment, changed_ms * 1000000, null) as changed_ns,
+        case when state not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION') then true end as started
+    from page_row
+    where happened_by(coalesce(start_ms, changed_ms) * 1000000, moment)
+),
+event as (
+    select
+        actor_id,
+        definition.actor_id is not null as is_defined,
+        -- An event leaves out what is not set.
+        if(is_defined, coalesce(definition.class_name, ''), null) as class_name,
+        definition.job_id,
+        if(is_defined, coalesce(definition.name, ''), null) as name,
+        if(is_defined, coalesce(definition.ray_namespace, ''), null) as ray_namespace,
+        if(is_defined, coalesce(definition.serialized_runtime_env, ''), null) as serialized_runtime_env,
+        if(is_defined, coalesce(definition.required_resources, '{}'), null) as required_resources,
+        if(is_defined, coalesce(definition.is_detached, false), null) as is_detached,
+        definition.placement_group_id,
+        definition.call_site,
+        if(is_defined, coalesce(definition.label_selector, '{}'), null) as label_selector,
+        definition.fallback_strategy,
+        coalesce(life.state, 'DEPENDENCIES_UNREADY') as state,
+        -- A page that is newer counts more: not all events may have arrived.
+        case
+            when life.state not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION')
+                and not coalesce(page.changed_ns >= life.changed_ns + 1000000, false)
+            then true
+        end as started,
+        life.node_id,
+        life.worker_id,
+        life.pid,
+        life.port,
+        null::varchar as ip,
+        life.repr_name,
+        life.num_restarts,
+        life.num_restarts_lineage,
+        life.num_restarts_preemption,
+        life.start_ns,
+        death.end_ns,
+        life.changed_ns,
+        ray_death_cause(death.cause) as death_cause,
+        coalesce(
+            cause->>'$.actorDiedErrorContext.errorMessage',
+            cause->>'$.creationTaskFailureContext.formattedExceptionString',
+            cause->>'$.runtimeEnvFailedContext.errorMessage',
+            cause->>'$.actorUnschedulableContext.errorMessage',
+            cause->>'$.oomContext.errorMessage'
+        ) as exit_detail_then
+    from definition
+    full join life using (actor_id)
+    left join death using (actor_id)
+    left join page using (actor_id)
+    where actor_id is not null
+),
+-- The listing has no times: those of the page count.
+listed as (
+    select
+        actor_id,
+        row->>'state' = 'DEAD' and happened_by(page_row.end_ms * 1000000, moment) as is_dead,
+        if(row->>'state' = 'DEAD' and not is_dead, 'ALIVE', non_empty(row->>'state')) as state,
+        case
+            when row->>'state' not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION')
+                and (moment = 9223372036854775807 or actor_id not in (select actor_id from event))
+            then true
+        end as started,
+        row->>'class_name' as class_name,
+        row->>'job_id' as job_id,
+        row->>'name' as name,
+        row->>'node_id' as node_id,
+        to_bigint(row->>'pid') as pid,
+        row->>'ray_namespace' as ray_namespace,
+        row->>'serialized_runtime_env' as serialized_runtime_env,
+        nullif((row->'required_resources')::varchar, 'null') as required_resources,
+        if(is_dead, nullif((row->'death_cause')::varchar, 'null')::json, null) as death_cause,
+        to_bool(row->>'is_detached') as is_detached,
+        row->>'placement_group_id' as placement_group_id,
+        row->>'repr_name' as repr_name,
+        to_bigint(row->>'num_restarts') as num_restarts,
+        to_bigint(row->>'num_restarts_due_to_lineage_reconstruction') as num_restarts_lineage,
+        to_bigint(row->>'num_restarts_due_to_node_preemption') as num_restarts_preemption,
+        row->>'call_site' as call_site,
+        nullif((row->'label_selector')::varchar, 'null') as label_selector,
+        nullif((row->'fallback_strategy')::varchar, 'null') as fallback_strategy,
+        coalesce(
+            death_cause->>'$.actor_died_error_context.error_message',
+            death_cause->>'$.creation_task_failure_context.formatted_exception_string',
+            death_cause->>'$.runtime_env_failed_context.error_message',
+            death_cause->>'$.actor_unschedulable_context.error_message',
+            death_cause->>'$.oom_context.error_message'
+        ) as exit_detail_then
+    from (
+        select non_empty(row->>'actor_id') as actor_id, row
+        from polled_rows('actors')
+        qualify row_number() over (partition by row->>'actor_id' order by row::varchar) = 1
+    )
+    left join page_row using (actor_id)
+),
+creation as (
     select
         actor_id,
         arg_max(left(func_or_class_name, -1 - length(short_name(func_or_class_name))), attempt_number) as class_name,
@@ -196,70 +238,70 @@ created as (
     where type = 'ACTOR_CREATION_TASK' and is_listed and happened_by(coalesce(pending_args_avail_ns, running_ns), moment)
     group by all
 ),
--- Actors without events, in the shape of `exported`.
-substitute as (
+created as (
     select
-        actor_id,
-        coalesce(listed.class_name, page.class_name, created.class_name, '') as class_name,
-        coalesce(listed.state, page.state) as polled_state,
-        polled_state is not null as is_polled,
-        if(is_polled, coalesce(page.start_ms * 1000000, created.start_ns), created.start_ns) as start_ns,
-        if(is_polled, page.end_ms * 1000000, created.end_ns) as known_end_ns,
-        if(is_polled, coalesce(polled_state = 'DEAD', false), known_end_ns is not null) and happened_by(known_end_ns, moment)
-            as is_dead,
+        *,
+        case when end_ns is not null then 'DEAD' when start_ns is not null then 'ALIVE' else 'PENDING_CREATION' end as state,
+        -- The last that was polled is newer, even if it is little.
         case
-            when is_dead then 'DEAD'
-            when is_polled and polled_state <> 'DEAD' then polled_state
-            when is_polled or start_ns is not null then 'ALIVE'
-            else 'PENDING_CREATION'
-        end as state,
-        coalesce(listed.job_id, page.job_id, created.job_id) as job_id,
-        coalesce(listed.name, page.name, created.name) as name,
-        if(is_polled, coalesce(listed.node_id, page.node_id), created.node_id) as node_id,
-        coalesce(if(is_polled, coalesce(listed.pid, page.pid), created.pid), 0) as pid,
-        listed.ray_namespace,
-        coalesce(listed.serialized_runtime_env, created.serialized_runtime_env) as serialized_runtime_env,
-        coalesce(listed.required_resources, page.required_resources, created.required_resources) as required_resources,
-        if(is_dead, listed.death_cause, null) as death_cause,
-        listed.is_detached,
-        coalesce(listed.placement_group_id, page.placement_group_id, created.placement_group_id) as placement_group_id,
-        coalesce(listed.repr_name, page.repr_name) as repr_name,
-        coalesce(listed.num_restarts, page.num_restarts, created.num_restarts, 0) as num_restarts,
-        coalesce(listed.num_restarts_lineage, 0) as num_restarts_lineage,
-        coalesce(listed.num_restarts_preemption, 0) as num_restarts_preemption,
-        coalesce(listed.call_site, page.call_site, created.call_site) as call_site,
-        coalesce(listed.label_selector, page.label_selector, created.label_selector) as label_selector,
-        coalesce(listed.fallback_strategy, created.fallback_strategy) as fallback_strategy,
-        if(is_polled, page.worker_id, created.worker_id) as worker_id,
-        if(is_polled, page.ip, null) as ip,
-        if(is_polled, page.port, null) as port,
-        if(is_dead, known_end_ns, null) as end_ns,
-        if(is_polled, page.changed_ms * 1000000, null) as polled_changed_ns,
-        if(polled_changed_ns <= moment, polled_changed_ns, coalesce(end_ns, start_ns)) as changed_ns,
-        if(is_dead, coalesce(
-            page.exit_detail,
-            listed.death_cause->>'$.actor_died_error_context.error_message',
-            listed.death_cause->>'$.creation_task_failure_context.formatted_exception_string',
-            listed.death_cause->>'$.runtime_env_failed_context.error_message',
-            listed.death_cause->>'$.actor_unschedulable_context.error_message',
-            listed.death_cause->>'$.oom_context.error_message',
-            created.exit_detail
-        ), null) as exit_detail
-    from listed
-    full join page using (actor_id)
-    full join created using (actor_id)
-    where actor_id is not null and happened_by(coalesce(page.start_ms, page.changed_ms) * 1000000, moment)
-        and actor_id not in (select hex_id(body->>'actorId', 16) from rare_event where starts_with(event_type, 'ACTOR_') and hex_id(body->>'actorId', 16) is not null)
+            when actor_id not in (select actor_id from listed where actor_id is not null union all select actor_id from page)
+            then true
+        end as started,
+        null::varchar as ip,
+        null::bigint as port,
+        coalesce(end_ns, start_ns) as changed_ns,
+        exit_detail as exit_detail_then
+    from creation
+),
+later as (
+    select hex_id(body->>'actorId', 16) as actor_id from rare_event
+    where event_type in ('ACTOR_DEFINITION_EVENT', 'ACTOR_LIFECYCLE_EVENT')
+    group by all having min(event_ns) > moment
+    union all
+    select actor_id from page_row where coalesce(start_ms, changed_ms) * 1000000 > moment
 ),
 actor as (
-    select * from exported
-    union all by name
-    select * exclude (polled_state, is_polled, known_end_ns, is_dead, polled_changed_ns) from substitute
+    select
+        actor_id,
+        coalesce(first_of(class_name), '') as class_name,
+        coalesce(first_of(state), event.state, page.state, listed.state, 'PENDING_CREATION') as known_state,
+        first_of(job_id) as job_id,
+        first_of(name) as name,
+        first_of(node_id) as node_id,
+        coalesce(first_of(pid), 0) as pid,
+        first_of(ray_namespace) as ray_namespace,
+        first_of(serialized_runtime_env) as serialized_runtime_env,
+        first_of(required_resources) as required_resources,
+        first_of(is_detached) as is_detached,
+        first_of(placement_group_id) as placement_group_id,
+        first_of(repr_name) as repr_name,
+        -- Ray's clients refuse a listing with null here.
+        coalesce(first_of(num_restarts), 0) as num_restarts,
+        coalesce(first_of(num_restarts_lineage), 0) as num_restarts_lineage,
+        coalesce(first_of(num_restarts_preemption), 0) as num_restarts_preemption,
+        first_of(call_site) as call_site,
+        first_of(label_selector) as label_selector,
+        first_of(fallback_strategy) as fallback_strategy,
+        first_of(worker_id) as worker_id,
+        first_of(port) as port,
+        first_of(ip) as ip,
+        first_of(start_ns) as start_ns,
+        if(known_state = 'DEAD', first_of(end_ns), null) as end_ns,
+        first_of(changed_ns) as changed_ns,
+        if(known_state = 'DEAD', first_of(death_cause), null) as death_cause,
+        if(known_state = 'DEAD', first_of(exit_detail_then), null) as exit_detail
+    from event
+    full join listed using (actor_id)
+    full join page using (actor_id)
+    full join created using (actor_id)
+    where actor_id is not null and (
+        event.actor_id is not null or actor_id not in (select actor_id from later where actor_id is not null)
+    )
 )
 select
     actor_id,
     class_name,
-    actor.state,
+    known_state as state,
     coalesce(job_id, right(actor_id, 8)) as job_id,
     name,
     actor.node_id,

@@ -93,6 +93,44 @@ create or replace macro named_actors() as table
     where repr_name <> ''
     group by actor_id;
 
+-- Whether a node was drained or terminated on purpose, by the message of its state.
+create or replace macro is_planned_departure(message) as
+    coalesce(regexp_matches(message, '^(Expected termination|Terminated due to idle)'), false);
+
+-- Nodes on the polled pages of the dashboard (`/nodes?view=summary`, `/nodes/{id}`), the newest page of each.
+create or replace macro polled_node_pages() as table
+    select lower(found.page->>'$.raylet.nodeId') as node_id, found.page
+    from (
+        select unnest(json_extract(body, '$.data.summary[*]')) as page
+        from document
+        where source = 'endpoint' and regexp_full_match(name, 'restful__nodes_*[?]view=summary')
+        union all
+        select body->'$.data.detail'
+        from document
+        where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}')
+    ) as found
+    where regexp_full_match(lower(found.page->>'$.raylet.nodeId'), '[0-9a-f]{56}')
+    qualify row_number() over (
+        partition by lower(found.page->>'$.raylet.nodeId')
+        order by try_cast(found.page->>'now' as double) desc nulls last, found.page::varchar
+    ) = 1;
+
+-- The entries of an object on a polled page whose names are certain: pages have names in camel case, which cannot be
+-- undone for names with an underscore, except for those that Ray gives itself.
+create or replace macro original_names(entries) as
+    non_empty_json(to_json(map_from_entries([
+        (
+            case entry.key
+                when 'objectStoreMemory' then 'object_store_memory'
+                when 'node:InternalHead' then 'node:__internal_head__'
+                else entry.key
+            end,
+            entry.value
+        )
+        for entry in map_entries(try_cast(entries as map(varchar, json)))
+        if entry.key in ('objectStoreMemory', 'node:InternalHead') or not regexp_matches(entry.key, '[a-z0-9][A-Z]')
+    ])));
+
 -- The rows of /api/jobs/ as polled.
 create or replace macro polled_jobs() as table
     select unnest(from_json(body, '["JSON"]')) as row
