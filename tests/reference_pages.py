@@ -1,4 +1,4 @@
-"""Writes `docs/configuration.md` and `docs/api.md` from the program itself: `python -m tests.reference_pages`."""
+"""Writes the generated parts of `docs/` from the program itself: `python -m tests.reference_pages`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from ray_history.cli.main import ray_history
 from ray_history.cli.options import SettingOption
+from ray_history.history.registry import TABLES, Table
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES
 
@@ -117,7 +118,29 @@ def api() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"configuration.md": configuration, "api.md": api}
+_SOURCES = re.compile(r"(?<=<!-- sources of columns -->\n).*(?=<!-- end -->)", re.DOTALL)
+
+
+def fidelity() -> str:
+    """The page about differences, with the sources of columns as the registry declares them."""
+    lines = ["", "| table | columns | sources, the first one first |", "|---|---|---|"]
+    for table in filter(lambda each: each.precedence, TABLES.values()):
+        lines += _rows_of(table)
+    return _SOURCES.sub(lambda _: "\n".join(lines) + "\n\n", (DOCS / "fidelity.md").read_text())
+
+
+def _rows_of(table: Table) -> Iterator[str]:
+    precedence = table.precedence
+    assert precedence is not None
+    for order, columns in precedence.columns.items():
+        sources = [precedence.sources[source] for source in order.split()]
+        names = ", ".join(f"`{name}`" for name in columns.split())
+        yield f"| {table.name} | {names} | {'; '.join(sources)} |"
+    if table.has_mentioned_rows:
+        yield f"| {table.name} | rows that none of these has | tasks and actors that mention one |"
+
+
+PAGES = {"configuration.md": configuration, "api.md": api, "fidelity.md": fidelity}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -1,7 +1,7 @@
 """Each column from the first source that has it, whichever sources a session has, in any order.
 
 The sources of one captured session are taken apart. Whatever is left of them, the tables must not contradict what its
-live dashboard showed, must not depend on the order of what was stored, and must not lose a value when a source is added.
+live dashboard showed, must not depend on the order of what was stored, and must lose nothing when a source is added.
 """
 
 from __future__ import annotations

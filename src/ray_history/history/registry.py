@@ -339,13 +339,14 @@ _ACTORS = Table(
             "created": "the task that created the actor",
         },
         columns={
-            "event page listed created": "state node_id pid exit_detail_then",
+            "event page listed created": "state node_id pid exit_detail",
             "event page created": "worker_id port ip start_ns end_ns changed_ns",
             "event listed page created": "class_name job_id name placement_group_id call_site required_resources "
             "label_selector num_restarts",
             "event listed page": "repr_name",
             "event listed created": "serialized_runtime_env fallback_strategy",
-            "event listed": "ray_namespace is_detached num_restarts_lineage num_restarts_preemption death_cause",
+            "event listed": "ray_namespace is_detached num_restarts_due_to_lineage_reconstruction "
+            "num_restarts_due_to_node_preemption death_cause",
         },
         together={"started": "state node_id pid worker_id port ip"},
     ),
@@ -420,7 +421,8 @@ _NODES = Table(
             "filed": "names of nodes and log files in the archive",
         },
         columns={
-            "event polled page": "node_ip node_name labels resources start_ns state state_message planned_departure",
+            "event polled page": "node_ip node_name labels resources_total start_ns state state_message "
+            "planned_departure",
             "event polled page filed": "is_head_node",
             "polled event page": "end_ns",  # the event is some milliseconds late
             "event page": "hostname instance_id instance_type_name",
@@ -472,11 +474,11 @@ _WORKERS = Table(
         columns={
             "event polled page driver file": "worker_type node_id pid",
             "polled page": "ip",
-            "event polled gone_driver": "is_dead end_ms",
-            "event polled": "exit_type exit_detail launch_ms launched_ms start_ms",
+            "event polled gone_driver": "is_alive end_time_ms",
+            "event polled": "exit_type exit_detail worker_launch_time_ms worker_launched_time_ms start_time_ms",
             "polled": "debugger_port num_paused_threads",
         },
-        final={"is_dead": "true"},
+        final={"is_alive": "false"},
     ),
 )
 

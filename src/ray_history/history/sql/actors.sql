@@ -58,8 +58,8 @@ life as (
         latest(port, at_ns) as port,
         latest(repr_name, at_ns) as repr_name,
         count(*) filter (state = 'RESTARTING') as num_restarts,
-        count(*) filter (state = 'RESTARTING' and restart_reason = 'LINEAGE_RECONSTRUCTION') as num_restarts_lineage,
-        count(*) filter (state = 'RESTARTING' and restart_reason = 'NODE_PREEMPTION') as num_restarts_preemption,
+        count(*) filter (state = 'RESTARTING' and restart_reason = 'LINEAGE_RECONSTRUCTION') as num_restarts_due_to_lineage_reconstruction,
+        count(*) filter (state = 'RESTARTING' and restart_reason = 'NODE_PREEMPTION') as num_restarts_due_to_node_preemption,
         min(at_ns) filter (state = 'ALIVE') as start_ns,
         max(at_ns) as changed_ns,
         max(at_ns) filter (state <> 'DEAD') as last_alive_ns
@@ -94,7 +94,7 @@ page_row as (
         to_bigint(actor->>'numRestarts') as num_restarts,
         actor->>'callSite' as call_site,
         actor->>'placementGroupId' as placement_group_id,
-        nullif(actor->>'exitDetail', '-') as exit_detail,
+        nullif(actor->>'exitDetail', '-') as last_detail,
         to_millis(actor->>'startTime') as start_ms,
         to_millis(actor->>'endTime') as end_ms,
         max(if(is_logical, (actor->'requiredResources')::varchar, null)) over (partition by actor_id)
@@ -113,7 +113,7 @@ page as (
         coalesce(last_state = 'DEAD', false) and happened_by(end_ms * 1000000, moment) as is_dead,
         if(last_state = 'DEAD' and not is_dead, 'ALIVE', last_state) as state,
         if(is_dead, end_ms * 1000000, null) as end_ns,
-        if(is_dead, exit_detail, null) as exit_detail_then,
+        if(is_dead, last_detail, null) as exit_detail,
         if(changed_ms * 1000000 <= moment, changed_ms * 1000000, null) as changed_ns,
         case when state not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION') then true end as started
     from page_row
@@ -149,8 +149,8 @@ event as (
         null::varchar as ip,
         life.repr_name,
         life.num_restarts,
-        life.num_restarts_lineage,
-        life.num_restarts_preemption,
+        life.num_restarts_due_to_lineage_reconstruction,
+        life.num_restarts_due_to_node_preemption,
         life.start_ns,
         death.end_ns,
         life.changed_ns,
@@ -161,7 +161,7 @@ event as (
             cause->>'$.runtimeEnvFailedContext.errorMessage',
             cause->>'$.actorUnschedulableContext.errorMessage',
             cause->>'$.oomContext.errorMessage'
-        ) as exit_detail_then
+        ) as exit_detail
     from definition
     full join life using (actor_id)
     left join death using (actor_id)
@@ -192,8 +192,8 @@ listed as (
         row->>'placement_group_id' as placement_group_id,
         row->>'repr_name' as repr_name,
         to_bigint(row->>'num_restarts') as num_restarts,
-        to_bigint(row->>'num_restarts_due_to_lineage_reconstruction') as num_restarts_lineage,
-        to_bigint(row->>'num_restarts_due_to_node_preemption') as num_restarts_preemption,
+        to_bigint(row->>'num_restarts_due_to_lineage_reconstruction') as num_restarts_due_to_lineage_reconstruction,
+        to_bigint(row->>'num_restarts_due_to_node_preemption') as num_restarts_due_to_node_preemption,
         row->>'call_site' as call_site,
         nullif((row->'label_selector')::varchar, 'null') as label_selector,
         nullif((row->'fallback_strategy')::varchar, 'null') as fallback_strategy,
@@ -203,7 +203,7 @@ listed as (
             death_cause->>'$.runtime_env_failed_context.error_message',
             death_cause->>'$.actor_unschedulable_context.error_message',
             death_cause->>'$.oom_context.error_message'
-        ) as exit_detail_then
+        ) as exit_detail
     from (
         select non_empty(row->>'actor_id') as actor_id, row
         from polled_rows('actors')
@@ -249,8 +249,7 @@ created as (
         end as started,
         null::varchar as ip,
         null::bigint as port,
-        coalesce(end_ns, start_ns) as changed_ns,
-        exit_detail as exit_detail_then
+        coalesce(end_ns, start_ns) as changed_ns
     from creation
 ),
 later as (
@@ -277,8 +276,8 @@ actor as (
         first_of(repr_name) as repr_name,
         -- Ray's clients refuse a listing with null here.
         coalesce(first_of(num_restarts), 0) as num_restarts,
-        coalesce(first_of(num_restarts_lineage), 0) as num_restarts_lineage,
-        coalesce(first_of(num_restarts_preemption), 0) as num_restarts_preemption,
+        coalesce(first_of(num_restarts_due_to_lineage_reconstruction), 0) as num_restarts_due_to_lineage_reconstruction,
+        coalesce(first_of(num_restarts_due_to_node_preemption), 0) as num_restarts_due_to_node_preemption,
         first_of(call_site) as call_site,
         first_of(label_selector) as label_selector,
         first_of(fallback_strategy) as fallback_strategy,
@@ -289,7 +288,7 @@ actor as (
         if(known_state = 'DEAD', first_of(end_ns), null) as end_ns,
         first_of(changed_ns) as changed_ns,
         if(known_state = 'DEAD', first_of(death_cause), null) as death_cause,
-        if(known_state = 'DEAD', first_of(exit_detail_then), null) as exit_detail
+        if(known_state = 'DEAD', first_of(exit_detail), null) as exit_detail
     from event
     full join listed using (actor_id)
     full join page using (actor_id)
@@ -314,8 +313,8 @@ select
     placement_group_id,
     repr_name,
     num_restarts,
-    num_restarts_lineage as num_restarts_due_to_lineage_reconstruction,
-    num_restarts_preemption as num_restarts_due_to_node_preemption,
+    num_restarts_due_to_lineage_reconstruction,
+    num_restarts_due_to_node_preemption,
     call_site,
     label_selector::json as label_selector,
     ray_fallback(fallback_strategy)::json as fallback_strategy,

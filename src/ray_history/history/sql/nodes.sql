@@ -19,7 +19,7 @@ transition as (
         hex_id(body->>'nodeId', 28) as node_id,
         step->>'state' as state,
         to_ns(step->>'timestamp') as at_ns,
-        non_empty_json(step->'resources') as resources,
+        non_empty_json(step->'resources') as resources_total,
         non_empty(step->>'$.deathInfo.reason') as reason,
         non_empty(step->>'$.deathInfo.reasonMessage') as reason_message,
         step->>'aliveSubState' as sub_state
@@ -30,7 +30,7 @@ life as (
     select
         node_id,
         case when bool_or(state = 'DEAD') then 'DEAD' else 'ALIVE' end as state,
-        latest(resources, at_ns) as resources,
+        latest(resources_total, at_ns) as resources_total,
         latest(sub_state, at_ns) as sub_state,
         min(at_ns) filter (state = 'ALIVE') as alive_ns,
         min(at_ns) filter (state = 'DEAD') as end_ns,
@@ -46,8 +46,8 @@ event as (
         definition.start_ns,
         life.alive_ns,
         life.state,
-        life.resources,
-        json_exists(life.resources, '$."node:__internal_head__"') as is_head_node,
+        life.resources_total,
+        json_exists(life.resources_total, '$."node:__internal_head__"') as is_head_node,
         case life.reason
             when 'EXPECTED_TERMINATION' then concat_ws(': ', 'Expected termination', life.reason_message)
             when 'UNEXPECTED_TERMINATION' then concat_ws(': ', 'Unexpected termination', life.reason_message)
@@ -75,7 +75,7 @@ polled as (
         -- Without node events only the message says so.
         case when is_dead then is_planned_departure(row->>'state_message') end as planned_departure,
         non_empty(row->>'node_name') as node_name,
-        non_empty_json(row->'resources_total') as resources,
+        non_empty_json(row->'resources_total') as resources_total,
         non_empty_json(row->'labels') as labels,
         if(is_dead, reported_end_ns, null) as end_ns
     from polled_rows('nodes')
@@ -96,7 +96,7 @@ page as (
         coalesce(non_empty(page->>'hostname'), non_empty(page->>'$.raylet.nodeManagerHostname')) as hostname,
         non_empty(page->>'$.raylet.instanceId') as instance_id,
         non_empty(page->>'$.raylet.instanceTypeName') as instance_type_name,
-        original_names(page->'$.raylet.resourcesTotal') as resources,
+        original_names(page->'$.raylet.resourcesTotal') as resources_total,
         original_names(page->'$.raylet.labels') as labels,
         if(is_dead, reported_end_ns, null) as end_ns
     from polled_node_pages()
@@ -125,7 +125,7 @@ select
     coalesce(first_of(state), 'ALIVE') as state,
     first_of(state_message) as state_message,
     first_of(node_name) as node_name,
-    coalesce(first_of(resources), '{}')::json as resources_total,
+    coalesce(first_of(resources_total), '{}')::json as resources_total,
     coalesce(first_of(labels), '{}')::json as labels,
     coalesce(first_of(start_ns), event.alive_ns) as start_ns,
     first_of(end_ns) as end_ns,

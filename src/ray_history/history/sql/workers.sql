@@ -16,10 +16,10 @@ transition as (
         hex_id(body->>'workerId', 28) as worker_id,
         step->>'state' as state,
         to_ns(step->>'timestamp') as at_ns,
-        nullif(try_cast(step->>'workerLaunchTimeMs' as ubigint), 0) as launch_ms,
-        nullif(try_cast(step->>'workerLaunchedTimeMs' as ubigint), 0) as launched_ms,
-        to_millis(step->>'startTimeMs') as start_ms,
-        to_millis(step->>'endTimeMs') as end_ms,
+        nullif(try_cast(step->>'workerLaunchTimeMs' as ubigint), 0) as worker_launch_time_ms,
+        nullif(try_cast(step->>'workerLaunchedTimeMs' as ubigint), 0) as worker_launched_time_ms,
+        to_millis(step->>'startTimeMs') as start_time_ms,
+        to_millis(step->>'endTimeMs') as end_time_ms,
         step->>'$.deathInfo.exitType' as exit_type,
         step->>'$.deathInfo.exitDetail' as exit_detail
     from transitions_of('WORKER_LIFECYCLE_EVENT')
@@ -28,11 +28,11 @@ transition as (
 life as (
     select
         worker_id,
-        nullif(bool_or(state = 'DEAD'), false) as is_dead,
-        min(launch_ms) as launch_ms,
-        min(launched_ms) as launched_ms,
-        min(start_ms) as start_ms,
-        min(end_ms) filter (state = 'DEAD') as end_ms,
+        not bool_or(state = 'DEAD') as is_alive,
+        min(worker_launch_time_ms) as worker_launch_time_ms,
+        min(worker_launched_time_ms) as worker_launched_time_ms,
+        min(start_time_ms) as start_time_ms,
+        min(end_time_ms) filter (state = 'DEAD') as end_time_ms,
         earliest(case when state = 'DEAD' then exit_type end, at_ns) as exit_type,
         earliest(case when state = 'DEAD' then exit_detail end, at_ns) as exit_detail
     from transition
@@ -53,13 +53,14 @@ driver as (
 ),
 -- A job finishes when its driver is gone, whether it exited or was killed.
 gone_driver as (
-    select rpad(job_id, 56, 'f') as worker_id, true as is_dead, end_ns // 1000000 as end_ms from ended_jobs(moment)
+    select rpad(job_id, 56, 'f') as worker_id, false as is_alive, end_ns // 1000000 as end_time_ms from ended_jobs(moment)
 ),
 polled as (
     select
-        to_millis(row->>'start_time_ms') as start_ms,
+        to_millis(row->>'start_time_ms') as start_time_ms,
         to_millis(row->>'end_time_ms') as reported_end_ms,
-        nullif(not to_bool(row->>'is_alive') and happened_by(reported_end_ms * 1000000, moment), false) as is_dead,
+        not to_bool(row->>'is_alive') and happened_by(reported_end_ms * 1000000, moment) as is_dead,
+        not is_dead as is_alive,
         non_empty(row->>'worker_id') as worker_id,
         non_empty(row->>'worker_type') as worker_type,
         if(is_dead, row->>'exit_type', null) as exit_type,
@@ -67,9 +68,9 @@ polled as (
         non_empty(row->>'node_id') as node_id,
         non_empty(row->>'ip') as ip,
         to_bigint(row->>'pid') as pid,
-        try_cast(row->>'worker_launch_time_ms' as ubigint) as launch_ms,
-        try_cast(row->>'worker_launched_time_ms' as ubigint) as launched_ms,
-        if(is_dead, reported_end_ms, null) as end_ms,
+        try_cast(row->>'worker_launch_time_ms' as ubigint) as worker_launch_time_ms,
+        try_cast(row->>'worker_launched_time_ms' as ubigint) as worker_launched_time_ms,
+        if(is_dead, reported_end_ms, null) as end_time_ms,
         to_bigint(row->>'debugger_port') as debugger_port,
         to_bigint(row->>'num_paused_threads') as num_paused_threads
     from polled_rows('workers')
@@ -106,24 +107,24 @@ later as (
     where event_type in ('WORKER_DEFINITION_EVENT', 'WORKER_LIFECYCLE_EVENT')
     group by all having min(event_ns) > moment
     union all
-    select worker_id from polled where coalesce(start_ms, reported_end_ms) * 1000000 > moment
+    select worker_id from polled where coalesce(start_time_ms, reported_end_ms) * 1000000 > moment
     union all
     select rpad(hex_id(body->>'jobId', 4), 56, 'f') from rare_event
     where event_type = 'DRIVER_JOB_DEFINITION_EVENT' and event_ns > moment
 )
 select
     worker_id,
-    not coalesce(first_of(is_dead), false) as is_alive,
+    coalesce(first_of(is_alive), true) as is_alive,
     coalesce(first_of(worker_type), 'WORKER') as worker_type,
     first_of(exit_type) as exit_type,
     first_of(node_id) as node_id,
     coalesce(node.node_ip, first_of(ip)) as ip,
     first_of(pid) as pid,
     first_of(exit_detail) as exit_detail,
-    first_of(launch_ms) as worker_launch_time_ms,
-    first_of(launched_ms) as worker_launched_time_ms,
-    first_of(start_ms) as start_time_ms,
-    first_of(end_ms) as end_time_ms,
+    first_of(worker_launch_time_ms) as worker_launch_time_ms,
+    first_of(worker_launched_time_ms) as worker_launched_time_ms,
+    first_of(start_time_ms) as start_time_ms,
+    first_of(end_time_ms) as end_time_ms,
     first_of(debugger_port) as debugger_port,
     first_of(num_paused_threads) as num_paused_threads
 from event
