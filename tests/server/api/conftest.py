@@ -14,6 +14,7 @@ from ray_history.archive import layout
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
+from ray_history.index.documents import process_of
 from ray_history.server.app import AppConfig
 from tests.server.api.captured_archives import ARCHIVES, SESSION
 from tests.server.serving import Served, served
@@ -27,7 +28,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     folder = tmp_path_factory.mktemp("dashboard")
     store = open_store(DirectorySettings(folder / "archive"))
     capture = captured()
-    logs = {file: body for file, body in capture.logs.items() if "events/" in file[1]}  # no answer needs the others
+    # No answer needs the contents of the others, and only of some their names.
+    logs = {file: body for file, body in capture.logs.items() if "events/" in file[1]}
+    logs |= {file: b"" for file in capture.logs if process_of(file[1])}
     written: dict[Generation, Path] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.captured.captured", lambda _version: replace(capture, logs=logs))
