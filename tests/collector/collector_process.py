@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Self
 
 from tests.support.processes import Process, free_port, port_is_open
@@ -60,6 +62,13 @@ class CollectorProcess:
     def kill9(self) -> None:
         self.process.kill9()
 
+    def lose_pod(self) -> float:
+        """Kill the process and delete its volume; returns the moment of the kill, monotonic."""
+        died = time.monotonic()
+        self.process.kill9()
+        rmtree(self.folder / "data")
+        return died
+
     def end(self) -> None:
         """Send SIGTERM, and wait until it has ended by itself."""
         os.kill(self.process.pid, signal.SIGTERM)
@@ -103,6 +112,8 @@ class AgentStandIn(threading.Thread):
         self._ending = threading.Event()
         self.sent: set[str] = set()
         self.acknowledged: set[str] = set()
+        self.acknowledged_at: dict[str, float] = {}
+        """Monotonic."""
         self.retries = 0
         self.statuses: dict[int, int] = {}
 
@@ -121,6 +132,7 @@ class AgentStandIn(threading.Thread):
                 if self._ending.wait(0.05):
                     return
             self.acknowledged |= identities
+            self.acknowledged_at |= dict.fromkeys(identities, time.monotonic())
             self._ending.wait(self._pause)
 
     def _post(self, body: bytes) -> bool:

@@ -25,6 +25,9 @@ from tests.support.waiting import until
 RUNS = int(os.environ.get("ORACLE_RUNS", "2"))
 """Random lives of a collector; set ORACLE_RUNS=200 for a long look."""
 
+LONGEST_PUT = 2.0 if "ORACLE_RUNS" not in os.environ else 0.5
+"""Seconds that one PUT may take; more where other tests run at the same time."""
+
 NO_RAY = ("--enable-log-collector=false", "--ray-tmp-root=/nonexistent")
 
 
@@ -92,6 +95,24 @@ def test_a_store_that_fails_stalls_and_dies_delays_and_never_loses(
         collector.end()
     store = open_store(resolve("s3://oracle/failing", Upstream(), variables))
     assert_nothing_lost_nothing_invented(agent, store)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_a_lost_pod_takes_only_events_of_the_last_two_seconds(tmp_path: Path, seaweedfs: SeaweedFS, seed: int) -> None:
+    chance, variables, storage = random.Random(seed), s3_variables(seaweedfs), f"s3://oracle/lost-{seed}"
+    # Most events are in journals only when this push interval is cut off, some in event files.
+    flags = (*NO_RAY, f"--push-interval={chance.choice(['3s', '1h'])}")
+    with CollectorProcess(tmp_path / "collector", storage, *flags, env=variables) as collector:
+        agent = AgentStandIn(collector.port, seed=seed, pause=chance.choice([0.01, 0.5]))
+        agent.start()
+        time.sleep(chance.uniform(4, 8))
+        died = collector.lose_pod()
+        agent.stop()
+    store = open_store(resolve(storage, Upstream(), variables))
+    found = stored_ids(store)
+    assert set(found) - agent.sent == set(), "never sent"
+    lost = [died - moment for name, moment in agent.acknowledged_at.items() if name not in found]
+    assert max(lost, default=0) <= 2 + LONGEST_PUT, f"{len(lost)} of {len(agent.acknowledged_at)} lost: {max(lost)} s"
 
 
 def test_a_full_spool_asks_ray_to_wait_and_recovers_by_itself(

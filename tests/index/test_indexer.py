@@ -249,6 +249,52 @@ def test_a_changed_or_removed_event_file_rebuilds_the_tables(local: Store, open_
     assert removed == afresh(local, open_in)
 
 
+def put_journal(store: Store, number: int, events: list[bytes]) -> str:
+    key = layout.journal_key("", CLUSTER, captured().session, NODE, number)
+    store.put(key, encode_events(events))
+    return key
+
+
+def test_events_of_a_journal_are_in_the_tables(local: Store, open_in: OpenIn) -> None:
+    local.put(event_key(2), encode_events(parts()[2]))
+    whole = afresh(local, open_in)
+    local.delete(event_key(2))
+    put_journal(local, 7, parts()[2])
+    rows, opened = open_in(local, "here")
+    assert rows == whole
+    assert sum(opened.manifest.events.values()) == 600
+
+
+def test_a_journal_that_becomes_an_event_file_is_counted_once(local: Store, open_in: OpenIn) -> None:
+    put_journal(local, 7, parts()[2][:50])
+    counting = Counting(local)
+    open_in(counting, "here")
+    key = put_journal(local, 7, parts()[2][:100])
+    assert sum(open_in(counting, "here")[1].manifest.events.values()) == 500
+    local.put(event_key(2), encode_events(parts()[2]))
+    twice, _ = open_in(counting, "here")
+    counting.event_files_read()
+    local.delete(key)
+    once, opened = open_in(counting, "here")
+    assert sum(opened.manifest.events.values()) == 600
+    assert counting.event_files_read() == {}, "the deletion of a journal reads no event file again"
+    assert twice == once == afresh(local, open_in)
+
+
+def test_a_journal_that_is_deleted_before_it_is_read_is_no_error(local: Store, open_in: OpenIn) -> None:
+    put_journal(local, 7, parts()[2])
+
+    class Late(Counting):
+        def get(self, key: str) -> bytes:
+            if key.startswith(layout.JOURNALS):
+                local.delete(key)
+            return super().get(key)
+
+    _, opened = open_in(Late(local), "here")
+    assert opened.manifest.problems == []
+    assert sum(opened.manifest.events.values()) == 400
+
+
 def index_objects(store: Store) -> list[str]:
     """Those with data, the tasks first."""
     found = [found.key for found in store.list(INDEX) if found.key.endswith(".parquet")]

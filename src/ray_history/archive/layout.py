@@ -28,6 +28,7 @@ METADIR = "metadir"
 HISTORY = "cluster-history"
 LEDGER = "history-ledger"
 TAILS = "history-tails"
+JOURNALS = "history-journal"
 INDEX = "history-index/v1"
 SUMMARIES = "history-index/summaries-v1"
 QUARANTINE = "history-quarantine"
@@ -39,6 +40,7 @@ _OWNED_KINDS = ("rayjob", "rayservice")
 _EVENT_FILE = re.compile(
     r"(?P<node>.+)-(?P<hour>\d{4}-\d\d-\d\d-\d\d)(?:-(?P<created>\d+))?(?:\.jsonl)?(?:\.gz)?", re.ASCII
 )
+_JOURNAL = re.compile(r"(?P<node>[^/]+)/(?P<created>\d{1,19})\.jsonl\.gz", re.ASCII)
 
 
 class Generation(StrEnum):
@@ -177,8 +179,12 @@ def event_file_key(prefix: str, node: str, job: str | None, created_ns: int, *, 
             category = "job_events/" + Component(hex_id(job))
         except InvalidName:
             category = "node_events"
-    hour = datetime.fromtimestamp(created_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d-%H")
-    return join(prefix, node, category, f"{node}-{hour}-{created_ns}.jsonl" + (".gz" if compressed else ""))
+    name = f"{node}-{_hour(created_ns)}-{created_ns}.jsonl" + (".gz" if compressed else "")
+    return join(prefix, node, category, name)
+
+
+def _hour(created_ns: int) -> str:
+    return datetime.fromtimestamp(created_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d-%H")
 
 
 def log_key(prefix: str, node: str, name: str) -> str:
@@ -245,6 +251,24 @@ def tails_prefix(root: str, cluster: Cluster, session: str) -> str:
 def tail_key(root: str, cluster: Cluster, session: str, node: str, sequence: int) -> str:
     """Sequence numbers are zero-padded to 20 digits, so that bundles are listed in the order of their upload."""
     return join(tails_prefix(root, cluster, session), Component(node), f"{sequence:020d}")
+
+
+def journals_prefix(root: str, cluster: Cluster, session: str) -> str:
+    return join(root, JOURNALS, cluster.path, Component(session))
+
+
+def journal_key(root: str, cluster: Cluster, session: str, node: str, created_ns: int) -> str:
+    """The key of the journal for the spool segment that was created at this time."""
+    return join(journals_prefix(root, cluster, session), Component(node), f"{created_ns}.jsonl.gz")
+
+
+def parse_journal_key(key: str) -> EventFileKey | None:
+    """Decode a journal's key relative to its session's prefix; None if it is not one."""
+    match = _JOURNAL.fullmatch(key)
+    if match is None:
+        return None
+    created_ns = int(match["created"])
+    return EventFileKey(match["node"], None, _hour(created_ns), created_ns, Generation.C)
 
 
 def quarantine_key(root: str, cluster: Cluster, name: str) -> str:

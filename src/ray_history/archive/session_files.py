@@ -1,10 +1,10 @@
-"""The objects of one session: event files, log files and polled snapshots, from one or two LISTs."""
+"""The objects of one session: event files, log files and polled snapshots, from a few LISTs at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import layout
 from .catalog import Session
@@ -25,6 +25,8 @@ class EventFile:
 
     key: EventFileKey
     stored: ObjectInfo
+    is_journal: bool = False
+    """Its collector deletes it once the events are in event files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,13 @@ class SessionFiles:
     """(node, object) of each bundle of appended log bytes."""
     unknown: tuple[str, ...]
     """Keys of other objects."""
+    journals: tuple[EventFile, ...] = ()
+    """Events that no event file contained yet when the journal was written; event files may contain them since."""
+
+    @property
+    def with_events(self) -> tuple[EventFile, ...]:
+        """All objects with events: event files, and journals, which may repeat some of their events."""
+        return self.event_files + self.journals
 
     @property
     def generations(self) -> frozenset[Generation]:
@@ -50,7 +59,7 @@ class SessionFiles:
     def newest(self) -> float:
         """When the newest object was stored, Unix seconds; 0 if there is none."""
         stored = (
-            *(file.stored for file in self.event_files),
+            *(file.stored for file in self.with_events),
             *self.endpoints.values(),
             *(info for _, _, info in self.whole_logs),
             *(info for _, info in self.tail_bundles),
@@ -65,7 +74,7 @@ class SessionFiles:
     @property
     def nodes(self) -> frozenset[str]:
         return frozenset(
-            [file.key.node for file in self.event_files]
+            [file.key.node for file in self.with_events]
             + [node for node, _, _ in self.whole_logs]
             + [node for node, _ in self.tail_bundles]
         )
@@ -81,12 +90,21 @@ def list_session(store: Store, session: Session) -> SessionFiles:
     tails = layout.tails_prefix(session.root, session.cluster, session.name)
     with ThreadPoolExecutor(2, thread_name_prefix="session") as threads:
         bundles = threads.submit(lambda: list(store.list(tails)))
+        journals = threads.submit(_journals, store, session)
         prefix = legacy if session.legacy else modern
         objects = list(store.list(prefix))
         if not objects and not session.legacy:
             prefix = legacy
             objects = list(store.list(prefix))
-        return _by_kind(session, prefix, objects, tails, bundles.result())
+        files = _by_kind(session, prefix, objects, tails, bundles.result())
+        return replace(files, journals=journals.result())
+
+
+def _journals(store: Store, session: Session) -> tuple[EventFile, ...]:
+    prefix = layout.journals_prefix(session.root, session.cluster, session.name)
+    listed = sorted(store.list(prefix), key=lambda stored: stored.key)
+    parsed = ((layout.parse_journal_key(stored.key.removeprefix(prefix + "/")), stored) for stored in listed)
+    return tuple(EventFile(key, stored, is_journal=True) for key, stored in parsed if key is not None)
 
 
 def _by_kind(
@@ -118,5 +136,5 @@ def _by_kind(
 
 def events_of(store: Store, files: SessionFiles, problems: list[Problem]) -> Iterator[bytes]:
     """All events of a session as raw bytes, file by file; unreadable parts are added to `problems`."""
-    for file in files.event_files:
+    for file in files.with_events:
         yield from read_events(store.stream(file.stored.key), file=file.stored.key, problems=problems)

@@ -112,7 +112,7 @@ def _recording(store: Store, session: Session, files: SessionFiles) -> dict[str,
     ledgers = [read for object_ in found if (read := ledger.decode(store.get(object_.key)))]
     evidence = replace(
         Evidence.from_ledgers(ledgers),
-        has_event_files=bool(files.event_files),
+        has_event_files=bool(files.with_events),
         is_live=LifeSigns.from_archive(ledgers, files).state(time.time()) == "live",
     )
     assessment = assess(evidence)

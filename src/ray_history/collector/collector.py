@@ -23,6 +23,7 @@ from ray_history.archive.stores import Store
 
 from .destination import Destination
 from .ingest.http import GroupCommit, IngestApp
+from .ingest.journal import Journal
 from .ingest.shipper import EventShipper
 from .ingest.silence import SilenceWatch, advice
 from .ingest.spool import Spool
@@ -69,9 +70,12 @@ class Collector:
         )
         for problem in self._spool.problems:
             logger.warning("spool: %s", problem)
-        self._commit = GroupCommit(self._spool)
+        self._journal = Journal(self._spool, self._destination, self, settings.journal_interval)
+        self._commit = GroupCommit(self._spool, self._journal.event_acknowledged)
         self.ingest = IngestApp(self._commit, pages(self.status), body_bytes=settings.body_bytes)
-        self._events = EventShipper(self._spool, self._destination, self._ledgers, self, compress=settings.compress)
+        self._events = EventShipper(
+            self._spool, self._destination, self._ledgers, self, self._journal, compress=settings.compress
+        )
         self._logs = SessionLogs(self._destination, self.node, self._ledgers, settings)
         self._publisher = LedgerPublisher(
             self._destination, self.node, self._ledgers, self.ingest, role="head" if settings.head else "worker"
@@ -80,6 +84,9 @@ class Collector:
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        # Not one of `_threads`, which end on SIGTERM: Ray still sends events then.
+        self._journal_writer = threading.Thread(target=self._write_journals, name="write journals", daemon=True)
+        self._connecting = threading.Lock()
         self._marked: set[str] = set()
         self._store_error = "not tried yet"
         self._store_failures = 0
@@ -117,6 +124,8 @@ class Collector:
             thread = threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True)
             thread.start()
             self._threads.append(thread)
+        if self._journal.is_on:
+            self._journal_writer.start()
 
     def finish(self) -> bool:
         """Upload the rest within the grace period; True if nothing is left."""
@@ -134,6 +143,8 @@ class Collector:
         self._join([final_poll], deadline - 3)
         if not loops_ended:  # the store does not answer, and two threads must not upload the same
             return False
+        self._journal.stop()
+        self._join([self._journal_writer] if self._journal.is_on else [], time.monotonic() + 1)
         all_stored = self._upload_rest()
         if self._settings.logs:
             with self._logged("uploading the logs") as outcome:
@@ -193,6 +204,12 @@ class Collector:
         oldest = self._spool.oldest_ns
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest) / 1e9)
 
+    def _write_journals(self) -> None:
+        while self._journal.wait_until_due():
+            with self._logged("writing the journal"):
+                self._connect()
+                self._journal.write()
+
     def _upload_logs(self) -> None:
         while not self._stop.wait(1.0 if self._ever_reached else _TICK):
             if not self._ever_reached:
@@ -228,10 +245,11 @@ class Collector:
                 self._ledgers.note_polls(current.name, self._poller.urls, report.outcomes)
 
     def _connect(self) -> None:
-        if not self._ever_reached:
-            self._store.check(create=True)
-            self._ever_reached = True
-            logger.info("connected to %s", self._store.url)
+        with self._connecting:
+            if not self._ever_reached:
+                self._store.check(create=True)
+                self._ever_reached = True
+                logger.info("connected to %s", self._store.url)
 
     @contextmanager
     def _logged(self, doing: str) -> Iterator[_Outcome]:

@@ -37,6 +37,12 @@ class Destination:
     def ledger(self, session: str, node: str) -> str:
         return layout.ledger_key("", self.cluster, session, node)
 
+    def journal(self, session: str, node: str, created_ns: int) -> str:
+        return layout.journal_key("", self.cluster, session, node, created_ns)
+
+    def journals(self, session: str) -> str:
+        return layout.journals_prefix("", self.cluster, session)
+
     def quarantine(self, name: str) -> str:
         return layout.quarantine_key("", self.cluster, name)
 

@@ -108,6 +108,14 @@ SETTINGS = (
         "Upload events at least this often; 0s means every push interval.",
     ),
     Setting(
+        ("--event-journal-interval",),
+        "RAY_COLLECTOR_EVENT_JOURNAL_INTERVAL",
+        "duration",
+        "2s",
+        "Interval of copying events that wait for their upload to the archive, in case that the pod and its volume are "
+        "lost together; 0s disables it.",
+    ),
+    Setting(
         ("--event-max-file-size-mb",),
         "RAY_COLLECTOR_EVENT_MAX_FILE_SIZE_MB",
         "number",
@@ -193,6 +201,7 @@ class CollectorSettings:
     data_dir: Path
     push_interval: float
     events_interval: float
+    journal_interval: float
     segment_bytes: int
     spool_bytes: int
     body_bytes: int
@@ -227,6 +236,7 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         data_dir=Path(values["event_data_dir"] or ray_root / "event-data"),
         push_interval=push,
         events_interval=values["event_rotation_interval"] or push,
+        journal_interval=values["event_journal_interval"],
         segment_bytes=max(1, int(values["event_max_file_size_mb"])) * 2**20,
         spool_bytes=max(1, int(values["event_max_disk_mb"])) * 2**20,
         body_bytes=max(1, int(values["event_max_body_mb"])) * 2**20,

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from pathlib import Path
 
+from ray_history.archive.errors import NotFound
 from ray_history.archive.event_files import DEFAULT, Problem, read_event_blocks, read_text
 from ray_history.archive.session_files import EventFile
 from ray_history.archive.stores import Store
@@ -47,6 +48,7 @@ class EventSource:
 
     def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
         self._store, self._work, self._batch_bytes = store, work, batch_bytes
+        self._numbers = count()
         self._weight = 1.0
         """The weight of the last batch in memory, relative to the expected one."""
         self._problems: dict[str, list[Problem]] = {}
@@ -61,7 +63,7 @@ class EventSource:
 
     def batches(self, files: Iterable[EventFile]) -> Generator[Batch]:
         """Batches in order; each is removed when the next one is requested. The first ones are prepared at once."""
-        planned = enumerate(self._in_batches(files))
+        planned = zip(self._numbers, self._in_batches(files), strict=False)
         fetchers, unpacker = ThreadPoolExecutor(_FETCHERS, "fetch"), ThreadPoolExecutor(1, "unpack")
 
         def prepare(batches: int) -> list[Future[Batch]]:
@@ -90,16 +92,29 @@ class EventSource:
 
     def _prepare(self, number: int, files: Sequence[EventFile], fetchers: ThreadPoolExecutor) -> Batch:
         lines = EventLines(self._work / f"batch-{number}")
-        bodies = [
-            fetchers.submit(self._store.get, file.stored.key) if file.stored.size <= _WHOLE else None for file in files
-        ]
+        bodies = [fetchers.submit(self._whole, file) if file.stored.size <= _WHOLE else None for file in files]
         with lines.writing():
             for file, body in zip(files, bodies, strict=True):
-                chunks = self._store.stream(file.stored.key) if body is None else [body.result()]
+                chunks = self._chunks(file) if body is None else [body.result()]
                 if not self._append_text(lines, file, chunks):
                     self._append_events(lines, file)
         self._weight = max(1.0, lines.load / max(1, sum(map(_unpacked, files))))
         return Batch(lines, files)
+
+    def _whole(self, file: EventFile) -> bytes:
+        try:
+            return self._store.get(file.stored.key)
+        except NotFound:
+            if not file.is_journal:
+                raise
+            return b""  # its events are in event files by now, which the next listing has
+
+    def _chunks(self, file: EventFile) -> Iterator[bytes]:
+        try:
+            yield from self._store.stream(file.stored.key)
+        except NotFound:
+            if not file.is_journal:
+                raise
 
     def _append_text(self, lines: EventLines, file: EventFile, chunks: Iterable[bytes]) -> bool:
         """Unpack a file into `lines`; False, without a change to `lines`, if it may not be lines of objects."""
@@ -124,7 +139,7 @@ class EventSource:
         key = file.stored.key
         problems = self._problems[key] = []  # cleared, if the file is read a second time
         rejected = self._rejected[key] = Counter()
-        for block in read_event_blocks(self._store.stream(key), file=key, problems=problems):
+        for block in read_event_blocks(self._chunks(file), file=key, problems=problems):
             for event in block:
                 renamed = in_camel_case(event, rejected)
                 if renamed is not None:

@@ -83,6 +83,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be read, and why; the first `MAX_PROBLEMS`."""
     problem_count: int = 0
     facts: dict[str, Any] = {}
+    journal_events: dict[str, int] = {}
+    """Those of `events` that were read from journals. The next index on this base counts them again, in event files."""
 
 
 class _Versioned(msgspec.Struct):

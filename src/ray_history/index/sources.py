@@ -55,7 +55,7 @@ class Sources:
     events: tuple[SourceFile, ...]
     tables: tuple[TableObjects, ...]
     others: str
-    """A digest of the listing of everything but event files."""
+    """A digest of the listing of everything but event files, journals included."""
     rules: str
     """The digest of the rules by which tables are made."""
     other_bytes: int = 0
@@ -80,6 +80,8 @@ def list_sources(store: Store, session: Session, table_sources: Sequence[TableSo
     read = [
         *files.endpoints.values(),
         *(info for _, name, info in files.whole_logs if is_source_log(name)),
+        # An index may have events of a journal that is gone: they are in event files by then.
+        *(journal.stored for journal in files.journals),
         *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
         *(info for table in tables for info in table.objects),
     ]

@@ -89,6 +89,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Accounts
     problem_count: int
     problem: str
+    journals: int = 0
+    """Objects with events that were in no event file."""
 
 
 _decode = msgspec.json.Decoder(Summary).decode
@@ -167,6 +169,7 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
             "version": VERSION,
             "index": identify(manifest),
             "event_files": len(manifest.sources),
+            "journals": len(files.journals),
             "newest_file": files.newest,
             "longest_silence": files.longest_silence,
             "facts": {name: value for name, value in manifest.facts.items() if _is_plain(value)},

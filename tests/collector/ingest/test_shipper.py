@@ -19,6 +19,7 @@ from ray_history.archive.session_files import events_of, list_session
 from ray_history.archive.stores.cloud import CloudStore
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
+from ray_history.collector.ingest.journal import Journal
 from ray_history.collector.ingest.shipper import EventShipper
 from ray_history.collector.ingest.spool import Spool
 from ray_history.collector.ledger import LedgerBook
@@ -68,7 +69,8 @@ class Desk:
         self.spool = Spool(folder / "spool")
         self.ledgers = LedgerBook(folder / "ledger.json")
         destination = Destination(store, Cluster("n", "c"))
-        self.shipper = EventShipper(self.spool, destination, self.ledgers, self.sessions)
+        self.journal = Journal(self.spool, destination, self.sessions, 2.0)
+        self.shipper = EventShipper(self.spool, destination, self.ledgers, self.sessions, self.journal)
 
     def ship(self, *bodies: bytes) -> int:
         self.spool.append(bodies)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -55,12 +55,30 @@ class Place:
     job: str | None
 
 
+class SessionObserver(Protocol):
+    """Knows the sessions of this machine, and is notified about those in events."""
+
+    def own_node(self, session: str) -> str | None:
+        """This node's id in the session, for events that do not name one."""
+
+    def session_seen(self, session: str, node: str) -> None:
+        """Events of the session arrived from this node."""
+
+    def current_session(self) -> str | None:
+        """The current session, for counting what has no recognisable session."""
+
+
 class Header(NamedTuple):
     """What is read of an event."""
 
     place: Place
     timestamp: str
     type: str
+
+
+def node_of(place: Place, sessions: SessionObserver) -> str:
+    """The node under which events are stored."""
+    return place.node or sessions.own_node(place.session) or "unknown"
 
 
 def split(body: bytes) -> list[bytes]:

@@ -42,8 +42,10 @@ class Refusal(NamedTuple):
 class GroupCommit:
     """A thread that appends all waiting batches to the spool and syncs once for all of them."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, acknowledged: Callable[[], None] = lambda: None) -> None:
+        """`acknowledged` is called after bodies are durable."""
         self._spool = spool
+        self._acknowledged = acknowledged
         self._waiting: queue.SimpleQueue[tuple[bytes, asyncio.Future[Refusal | None], asyncio.AbstractEventLoop] | None]
         self._waiting = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
@@ -74,6 +76,7 @@ class GroupCommit:
             refusal: Refusal | None = None
             try:
                 self._spool.append([body for body, _, _ in group])
+                self._acknowledged()
             except SpoolFull as error:
                 refusal = Refusal("full", str(error))
             except OSError as error:

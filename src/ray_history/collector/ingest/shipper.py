@@ -12,29 +12,16 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ray_history.archive.event_files import encode_events
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import UNKNOWN_SESSION, LedgerBook
 
-from .envelope import Place, Unreadable, header_of, split
+from .envelope import Place, SessionObserver, Unreadable, header_of, node_of, split
+from .journal import Journal
 from .spool import Segment, Spool
 
 logger = logging.getLogger(__name__)
-
-
-class SessionObserver(Protocol):
-    """Knows the sessions of this machine, and is notified about those in events."""
-
-    def own_node(self, session: str) -> str | None:
-        """This node's id in the session, for events that do not name one."""
-
-    def session_seen(self, session: str, node: str) -> None:
-        """Events of the session arrived from this node."""
-
-    def current_session(self) -> str | None:
-        """The current session, for counting what has no recognisable session."""
 
 
 @dataclass(slots=True)
@@ -57,6 +44,7 @@ class EventShipper:
         destination: Destination,
         ledgers: LedgerBook,
         sessions: SessionObserver,
+        journal: Journal,
         *,
         compress: bool = True,
     ) -> None:
@@ -64,6 +52,7 @@ class EventShipper:
         self._destination = destination
         self._ledgers = ledgers
         self._sessions = sessions
+        self._journal = journal
         self._compress = compress
 
     def ship_all(self) -> int:
@@ -86,7 +75,7 @@ class EventShipper:
         stored_bytes: dict[str, int] = defaultdict(int)
         for place, events in found.files.items():
             self._sessions.session_seen(place.session, place.node)
-            node = place.node or self._sessions.own_node(place.session) or "unknown"
+            node = node_of(place, self._sessions)
             body = encode_events(events, compress=self._compress)
             key = self._destination.event_file(place.session, node, place.job, segment.created_ns)
             self._destination.store.put(key if self._compress else key.removesuffix(".gz"), body)
@@ -97,6 +86,7 @@ class EventShipper:
             logger.warning(
                 "%d events or batches without recognisable session are stored in %s", len(found.quarantine), key
             )
+        self._journal.discard(segment, found.files)
         self._count(segment, found, stored_bytes)
 
     def _sort(self, segment: Segment) -> _SortedEvents:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from ray_history.history.build.builder import Builder
 from ray_history.history.build.runs import Unreadable
 from ray_history.history.engine import OUT_OF_MEMORY, Limits
 from ray_history.index.documents import write_documents
-from ray_history.index.event_source import EventSource
+from ray_history.index.event_source import Batch, EventSource
 from ray_history.index.locks import CancelToken
 from ray_history.index.manifest import MAX_PROBLEMS, VERSION, Manifest, describe
 
@@ -68,23 +69,29 @@ class _Steps:
                 threads.submit(table.source.write, self.store, table.objects, order.directory, order.base, self.cancel)
                 for table in order.sources.tables
             ]
-            for batch in batches:
-                try:
-                    builder.add(batch.lines)
-                except Unreadable:
-                    source.rewrite(batch)
-                    builder.add(batch.lines, lenient=True)
-                self._update(
-                    files=self.progress.files + len(batch.files),
-                    bytes=self.progress.bytes + batch.stored_bytes,
-                    events=builder.counts.events,
-                )
+            self._read(source, batches, builder)
+            in_files = Counter(builder.counts.by_type)
+            with closing(source.batches(order.sources.files.journals)) as journals:
+                self._read(source, journals, builder)
             self._update(stage="making tables")
             problems = [*source.problems, *collecting.result(), *_results(writing)]
             builder.add_documents(documents)
             facts = builder.finish()
             rows = builder.row_counts()
-        return self._manifest(builder, problems, facts, rows)
+        return self._manifest(builder, in_files, problems, facts, rows)
+
+    def _read(self, source: EventSource, batches: Iterable[Batch], builder: Builder) -> None:
+        for batch in batches:
+            try:
+                builder.add(batch.lines)
+            except Unreadable:
+                source.rewrite(batch)
+                builder.add(batch.lines, lenient=True)
+            self._update(
+                files=self.progress.files + len(batch.files),
+                bytes=self.progress.bytes + batch.stored_bytes,
+                events=builder.counts.events,
+            )
 
     def _collect_documents(self, file: Path) -> list[str]:
         """Download what is not an event; returns what could not be read."""
@@ -94,12 +101,17 @@ class _Steps:
         return problems
 
     def _manifest(
-        self, builder: Builder, problems: list[str], facts: dict[str, object], rows: dict[str, int]
+        self,
+        builder: Builder,
+        in_files: Counter[str],
+        problems: list[str],
+        facts: dict[str, object],
+        rows: dict[str, int],
     ) -> Manifest:
         sources, base, directory = self.order.sources, self.order.base_manifest, self.order.directory
-        events = dict(base.events) if base else {}
-        for name, number in builder.counts.by_type.items():
-            events[name] = events.get(name, 0) + number
+        in_journals = Counter(builder.counts.by_type) - in_files
+        if base:
+            in_files = in_files + Counter(base.events) - Counter(base.journal_events)
         if builder.counts.dropped:
             problems.append(f"{builder.counts.dropped} events could not be read")
         earlier = base.problems if base else []
@@ -111,7 +123,8 @@ class _Steps:
             other_sources=sources.others,
             files=describe(directory, sorted(file.name for file in directory.glob("*.parquet"))),
             rows=rows,
-            events=events,
+            events=dict(in_files + in_journals),
+            journal_events=dict(in_journals),
             problems=[*earlier, *problems][:MAX_PROBLEMS],
             problem_count=len(problems) + (base.problem_count if base else 0),
             facts=facts,

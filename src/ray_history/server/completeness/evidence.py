@@ -51,7 +51,7 @@ class Evidence:
     head_silent: bool = False
     """Ray had run on the head for a minute or longer without sending an event."""
     has_event_files: bool | None = None
-    """Whether the archive has events of the session; None if that is not known yet."""
+    """Whether the archive has events of the session, in journals too; None if that is not known yet."""
     is_live: bool = False
     """Uploads continue: events that are not stored yet may still be, and no collector was cut off."""
     lost_contact: bool = False
@@ -113,7 +113,7 @@ class Evidence:
                 sums = cls.from_ledgers(overview.ledgers)
         return replace(
             sums,
-            has_event_files=None if summary is None else summary.event_files > 0,
+            has_event_files=None if summary is None else summary.event_files + summary.journals > 0,
             is_live=state == "live",
             lost_contact=state == "lost",
             without_files=Nodes(int(facts.get("nodes_without_files") or 0)),

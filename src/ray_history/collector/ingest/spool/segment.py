@@ -79,9 +79,9 @@ def read_header(disk: Disk, handle: int) -> int | None:
     return int(created_ns)
 
 
-def read_bodies(disk: Disk, handle: int, end: int) -> Iterator[bytes]:
-    """The bodies of the records up to `end`; raises at the first bad one."""
-    offset = _HEADER.size
+def read_bodies(disk: Disk, handle: int, end: int, start: int = _HEADER.size) -> Iterator[bytes]:
+    """The bodies of the records from `start` to `end`; raises at the first bad one."""
+    offset = start
     while offset < end:
         prefix = disk.read(handle, offset, min(_PREFIX_SIZE, end - offset))
         if len(prefix) < _PREFIX_SIZE:

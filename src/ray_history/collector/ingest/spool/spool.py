@@ -1,4 +1,4 @@
-"""An open spool: one thread appends, one thread seals, reads and removes."""
+"""An open spool: one thread appends, one thread seals, reads and removes, one may look ahead."""
 
 from __future__ import annotations
 
@@ -107,6 +107,18 @@ class Spool:
                 yield from read_bodies(self._disk, handle, segment.end)
             except BadRecord as damage:
                 self._note_damage(segment, damage)
+
+    def waiting(self) -> list[Segment]:
+        """All segments with records that are not removed yet, oldest first; the last may grow."""
+        return self._unshipped()
+
+    def peek(self, segment: Segment, start: int) -> Iterator[bytes]:
+        """The bodies of a waiting segment from the offset `start` on, for any thread.
+
+        Nothing is noted: the segment may be removed meanwhile, and `read` reports damage.
+        """
+        with suppress(BadRecord, FileNotFoundError), opened(self._disk, segment.path) as handle:
+            yield from read_bodies(self._disk, handle, segment.end, max(start, HEADER_SIZE))
 
     def remove(self, segment: Segment) -> None:
         """Delete an uploaded segment durably; repeating it is harmless. A damaged one is renamed."""

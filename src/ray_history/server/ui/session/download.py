@@ -62,7 +62,7 @@ def download_size(request: SessionRequest) -> int:
     total = sum(info.size for _, _, info in files.whole_logs) + sum(info.size for _, info in files.tail_bundles)
     total += sum(file.size for file in manifest.files)
     if not request.redact:
-        total += sum(file.stored.size for file in files.event_files) + sum(i.size for i in files.endpoints.values())
+        total += sum(file.stored.size for file in files.with_events) + sum(i.size for i in files.endpoints.values())
     return total
 
 
@@ -149,7 +149,7 @@ def _members(request: SessionRequest) -> Iterator[tuple[str, _Chunks, bool]]:
     if request.redact:
         return
     store = logs.store
-    for event_file in request.open.files.event_files:
+    for event_file in request.open.files.with_events:
         key = event_file.stored.key
         yield f"events/{event_file.key.node}/{key.rpartition('/')[2]}", _stream(store, key), key.endswith(".gz")
     for name, stored in sorted(request.open.files.endpoints.items()):
