@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from ray_history.history.events import TASK_EVENTS
-from ray_history.ray_variables import EVENT_TYPES, EXPOSABLE_EVENT_TYPES, export_variables
+from ray_history.ray_variables import (
+    EVENT_TYPES,
+    EXPOSABLE_EVENT_TYPES,
+    REPORT_INTERVALS,
+    export_variables,
+    recording_variables,
+)
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = ",".join(EVENT_TYPES)
@@ -64,6 +70,19 @@ def test_every_place_that_sets_the_variable_names_all_types() -> None:
     assert [name for name, value in values if value != WRITTEN] == []
     names = {name for name, _ in values}
     assert {"docs/quickstart.md", "docs/collector.md", "deploy/manifests/samples/raycluster-operator.yaml"} <= names
+
+
+def test_every_place_that_sets_the_types_sets_the_report_intervals() -> None:
+    for name in sorted({name for name, _ in written_values()}):
+        text = (ROOT / name).read_text()
+        for variable, value in REPORT_INTERVALS.items():
+            set_here = re.findall(rf"{variable}(?:=|[\"\s]+value:\s*)\"?(\d+)", text)
+            assert set_here == [value] * len(re.findall(rf"{EXPOSABLE_EVENT_TYPES}(?:=|\"?\s+value:)", text)), name
+
+
+def test_only_what_export_needs_is_called_needed() -> None:
+    assert set(export_variables(1)).isdisjoint(REPORT_INTERVALS)
+    assert recording_variables(1) == export_variables(1) | REPORT_INTERVALS
 
 
 def test_the_collectors_port_is_in_the_address() -> None:

@@ -31,11 +31,24 @@ EVENT_TYPES = (
 EXPOSABLE_EVENT_TYPES = "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES"
 
 
+REPORT_INTERVALS = {"RAY_task_events_report_interval_ms": "100", "RAY_ray_events_report_interval_ms": "100"}
+"""How often processes of Ray report their events, 1000 ms by default: what a process has not reported is lost with it.
+
+After `ray.shutdown()` right behind 130 tasks, Ray 2.60 has not reported the starts and profiles of 76 to 130 of them
+with its default; with 100 ms of 0 to 95 on a busy machine, of none on a calm one. Idle processes report nothing.
+"""
+
+
 def export_variables(port: int) -> dict[str, str]:
-    """The variables for a collector that listens on this port of the same node."""
+    """The variables without which Ray exports nothing, for a collector that listens on this port of the same node."""
     return {
         "RAY_enable_ray_event": "true",
         "RAY_enable_core_worker_ray_event_to_aggregator": "true",
         "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": f"http://127.0.0.1:{port}/v1/events",
         EXPOSABLE_EVENT_TYPES: ",".join(EVENT_TYPES),
     }
+
+
+def recording_variables(port: int) -> dict[str, str]:
+    """The variables to set: those, and the report intervals."""
+    return {**export_variables(port), **REPORT_INTERVALS}

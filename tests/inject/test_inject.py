@@ -120,16 +120,19 @@ def test_an_archive_in_a_directory_is_mounted() -> None:
     validate(document)
 
 
-def test_event_types_chosen_by_the_user_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_types_and_intervals_chosen_by_the_user_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     text = HEAD + (
         "          env:\n"
         "          - {name: RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES, value: TASK_LIFECYCLE_EVENT}\n"
         "          - {name: RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR, value: 'http://other'}\n"
+        "          - {name: RAY_task_events_report_interval_ms, value: '500'}\n"
     )
     with caplog.at_level(logging.WARNING):
         (document,) = documents(inject(text, S3))
     ray = variables(next(containers(document)))
     assert ray["RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES"] == "TASK_LIFECYCLE_EVENT"
+    assert ray["RAY_task_events_report_interval_ms"] == "500"
+    assert ray["RAY_ray_events_report_interval_ms"] == "100"
     assert ray["RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR"] == "http://127.0.0.1:8084/v1/events"
     assert "from 'http://other' to" in caplog.text
 

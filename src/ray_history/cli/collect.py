@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ray_history.collector.settings import SETTINGS, Setting, resolve
-from ray_history.ray_variables import export_variables
+from ray_history.ray_variables import recording_variables
 
 from .options import with_store
 
@@ -39,7 +39,7 @@ def _with_collector_settings(command: Any) -> Any:
     return command
 
 
-_VARIABLES = "\n".join(f"  {name}={value}" for name, value in export_variables(8084).items())
+_VARIABLES = "\n".join(f"  {name}={value}" for name, value in recording_variables(8084).items())
 _HELP = f"""Run the collector sidecar of one Ray node.
 
 It stores the node's events and log files in the archive and, on the head node, the state of the dashboard.

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ray_history.ray_variables import export_variables
+from ray_history.ray_variables import recording_variables
 
 from .processes import PartUnavailable, ProcessFailed, free_ports
 
@@ -89,7 +89,7 @@ class RayCluster:
             **plain,
             **self.authentication,
             **QUIET_RAY,
-            **export_variables(events_port),
+            **recording_variables(events_port),
             "RAY_HISTORY_DEMO": str(self.root),
         }
 

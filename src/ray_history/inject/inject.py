@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
-from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES, export_variables
+from ray_history.ray_variables import EXPOSABLE_EVENT_TYPES, REPORT_INTERVALS, recording_variables
 
 from .yaml_editing import append, dump, entry_named, list_to_extend, make_parser, quoted, remove_key, set_key
 
@@ -263,9 +263,9 @@ def _program(container: CommentedMap) -> str:
 def _enable_events(ray: CommentedMap, port: int, where: str) -> None:
     with list_to_extend(ray, "env") as env:
         before = {entry.get("name"): entry.get("value") for entry in env}
-        for name, value in export_variables(port).items():
-            if name == EXPOSABLE_EVENT_TYPES and name in before and before[name] != "ALL":
-                continue  # the user may have chosen fewer types
+        for name, value in recording_variables(port).items():
+            if name in (EXPOSABLE_EVENT_TYPES, *REPORT_INTERVALS) and before.get(name, "ALL") != "ALL":
+                continue  # the user may have chosen fewer types, or other intervals
             if before.get(name, value) not in (value, "ALL"):
                 logger.warning("%s: changed %s from %r to %r", where, name, before[name], value)
             _set_variable(env, name, value)

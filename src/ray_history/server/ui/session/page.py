@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from ray_history.archive import layout
-from ray_history.ray_variables import export_variables
+from ray_history.ray_variables import recording_variables
 from ray_history.server.completeness.report import completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import OWNER_KINDS
@@ -81,7 +81,7 @@ def session_page(frontends: Frontends) -> Handler:
             job_lanes=_job_lanes(jobs, timeline) if timeline else [],
             first_failure=_first_failure(diagnosis, timeline),
             completeness=completeness_report(request),
-            exports="\n".join(f"export {name}={value}" for name, value in export_variables(_EVENTS_PORT).items()),
+            exports="\n".join(f"export {name}={value}" for name, value in recording_variables(_EVENTS_PORT).items()),
             logs=suggest_logs(request, diagnosis, jobs),
             versions=frontends.versions,
             version=nearest.version if nearest else None,
