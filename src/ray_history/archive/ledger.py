@@ -17,6 +17,9 @@ import msgspec
 MAX_TYPES = 64
 """Event types that are counted; Ray 2.60 has 19."""
 
+MAX_DIRECTORIES = 100
+"""Empty directories that are named; Ray 2.60 makes four."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -60,6 +63,8 @@ class LogCounts(msgspec.Struct):
     left: int = 0
     """Files that were not yet stored as whole objects when the collector ended."""
     problems: list[str] = msgspec.field(default_factory=list)
+    empty_directories: list[str] = msgspec.field(default_factory=list)
+    """Directories below the logs directory without files, which no object key names; each ends with a slash."""
 
 
 ANSWERED, REFUSED, TIMED_OUT, UNREACHABLE, FAILED, NEVER_ASKED = (

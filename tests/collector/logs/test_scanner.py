@@ -40,6 +40,14 @@ def test_files_of_all_folders_are_found_with_size_time_and_identity(tmp_path: Pa
     )
 
 
+def test_directories_without_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "serve" / "replicas").mkdir(parents=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.log").write_text("")
+    assert sorted(walk(tmp_path).empty) == ["profiles/", "serve/replicas/"]
+
+
 def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:
     assert walk(tmp_path / "nothing").files == []
     assert walk(tmp_path / "nothing").unlisted == ()

@@ -85,6 +85,16 @@ def test_new_lines_of_the_current_session_are_uploaded_and_counted(machine: Mach
     assert (counts.files, counts.bytes_seen, counts.bytes_stored) == (1, 7, 7)
 
 
+def test_empty_directories_are_in_the_ledger_while_they_are_empty(machine: Machine) -> None:
+    profiles = machine.root / OLD / "logs" / "profiles"
+    profiles.mkdir()
+    machine.logs.ship_now()
+    assert machine.ledgers.session(OLD).logs.empty_directories == ["profiles/"]
+    (profiles / "one.svg").write_text("x")
+    machine.logs.ship_now()
+    assert machine.ledgers.session(OLD).logs.empty_directories == []
+
+
 def test_at_exit_all_files_become_whole_objects(machine: Machine) -> None:
     machine.write(OLD, "worker-1.out", "a line\n")
     assert machine.logs.finish(time.monotonic() + 30)

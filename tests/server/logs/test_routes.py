@@ -597,6 +597,24 @@ def growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing
     node.shipper.close()
 
 
+def test_empty_directories_are_listed_as_ray_lists_them(growing: Growing, tmp_path: Path) -> None:
+    growing.told(logs={"empty_directories": ["nsight/", "serve/replicas/"]})
+    with serving(growing.store, tmp_path / "another cache") as url:
+        asked = Client(f"{url}/s/{CLUSTER.namespace}/{CLUSTER.name}/{SESSION}")
+
+        def names(glob: str) -> set[str]:
+            found = asked.get("/api/v0/logs", node_id=NODE, glob=glob).json()["data"]["result"]
+            return {name for names in found.values() for name in names}
+
+        assert {"nsight/", "serve/", "raylet.out"} <= names("*")
+        assert names("serve/*") == {"serve/replicas/"}
+        page = asked.get("/logs/", node_id=NODE)
+        assert ">nsight/</a>" in page.text
+        assert ">serve/</a>" in page.text
+        assert asked.get("/logs/nsight", node_id=NODE).status_code == 200
+        assert asked.get("/logs/nsigh", node_id=NODE).status_code == 404
+
+
 def test_a_log_is_followed_until_its_collector_has_ended(growing: Growing) -> None:
     node = growing.node
     with growing.followed(filename="raylet.out", lines=2) as read:

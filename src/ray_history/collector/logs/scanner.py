@@ -52,18 +52,21 @@ class Tree:
     files: list[ScannedFile]
     unlisted: tuple[str, ...]
     """Directories (`a/b/`) that could not be listed."""
+    empty: tuple[str, ...] = ()
+    """Directories (`a/b/`) without files and directories."""
 
 
 def walk(root: Path) -> Tree:
     """Every regular file below `root`; none if there is no such directory."""
-    walker = _Walker([], [])
+    walker = _Walker([], [], [])
     walker.enter(os.fspath(root), None, "", 0)
-    return Tree(walker.files, tuple(walker.unlisted))
+    return Tree(walker.files, tuple(walker.unlisted), tuple(walker.empty))
 
 
 class _Walker(NamedTuple):
     files: list[ScannedFile]
     unlisted: list[str]
+    empty: list[str]
 
     def enter(self, path: str, parent: int | None, prefix: str, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -86,6 +89,7 @@ class _Walker(NamedTuple):
 
     def _visit(self, folder: int, prefix: str, depth: int) -> None:
         directories: list[tuple[str, str]] = []
+        files_before = len(self.files)
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = entry.name
@@ -98,6 +102,8 @@ class _Walker(NamedTuple):
                         status = entry.stat(follow_symlinks=False)
                         identity = status.st_dev, status.st_ino
                         self.files.append(ScannedFile(identity, prefix + name, status.st_size, status.st_mtime_ns))
+        if prefix and not directories and len(self.files) == files_before:
+            self.empty.append(prefix)
         for path, below in directories:
             self.enter(path, folder, below, depth + 1)
 

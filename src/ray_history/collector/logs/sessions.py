@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from ray_history.archive.errors import ArchiveError
+from ray_history.archive.ledger import MAX_DIRECTORIES
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.node.identity import RayNode, RaySession
@@ -193,6 +194,7 @@ class SessionLogs:
             logs.bytes_lost = counted.bytes_lost
             logs.left = left
             logs.problems = list(shipper.problems)[-20:]
+            logs.empty_directories = sorted(shipper.empty_directories)[:MAX_DIRECTORIES]
 
 
 def _is_quiet(session: RaySession) -> bool:

@@ -105,6 +105,11 @@ class LogShipper:
         return self._tracker.problems
 
     @property
+    def empty_directories(self) -> Sequence[str]:
+        """Directories without files, as of the last scan."""
+        return self._tracker.empty_directories
+
+    @property
     def state_problem(self) -> str:
         """Why there is no state of an earlier process; empty if there is."""
         return self._state.lost

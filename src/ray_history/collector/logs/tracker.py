@@ -61,12 +61,15 @@ class Tracker:
         """Files that may have bytes to upload; after a start all, so that each is first identified by its bytes."""
         self.unreadable: set[Identity] = set()
         self.problems: list[str] = []
+        self.empty_directories: tuple[str, ...] = ()
+        """Of the last scan."""
 
     def scan(self) -> ScanResult:
         """Walk the tree once."""
         tree = walk(self._root)
         for folder in tree.unlisted:
             self.report(f"log directory {folder or '.'} cannot be listed")
+        self.empty_directories = tree.empty
         found = self._by_identity(tree.files)
         new = found.keys() - self._state.identities
         for foreign in new - self.own_files(new) if new else ():

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from ray_history.archive.errors import NotFound
 from ray_history.server.http.responses import ApiError
+from ray_history.server.logs.listing import names_of
 from ray_history.server.logs.stream import log_bytes
 from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, requested_nodes
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -26,10 +27,11 @@ def show_logs(request: SessionRequest) -> Response:
     try:
         found = request.open.logs.find(node, name)
     except NotFound:
-        names = _entries(name, (file.name for file in request.open.logs.list(node)))
-        if not names:
+        start = f"{name}/" if name else ""
+        below = [each.removeprefix(start) for each in names_of(request, node) if each.startswith(start)]
+        if not below:
             raise
-        return _index(request, name, names)
+        return _index(request, name, _entries(below))
     return StreamingResponse(log_bytes(request, Target(found), lines=-1), media_type="text/plain")
 
 
@@ -43,11 +45,10 @@ def _node(request: SessionRequest) -> str:
     return next((node for (node,) in rows if node in nodes), nodes[0])
 
 
-def _entries(folder: str, names: Iterable[str]) -> list[str]:
-    """The names in a folder; those of folders end in a slash."""
-    start = f"{folder}/" if folder else ""
-    rests = (name.removeprefix(start).partition("/") for name in names if name.startswith(start))
-    return sorted({first + slash for first, slash, _ in rests})
+def _entries(names: Iterable[str]) -> list[str]:
+    """The entries of a folder, from the names below it, one of which is empty in an empty folder."""
+    rests = (name.partition("/") for name in names)
+    return sorted({first + slash for first, slash, _ in rests if first})
 
 
 def _index(request: SessionRequest, folder: str, names: list[str]) -> Response:

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 
 from starlette.responses import Response
 
-from ray_history.archive.log_files import LogFiles
 from ray_history.server.http.query_params import integer
 from ray_history.server.http.responses import ApiError, enveloped
 from ray_history.server.logs.targets import requested_nodes
@@ -40,14 +39,21 @@ def list_logs(request: SessionRequest) -> Response:
     glob = Glob.parse(request.query.get("glob") or "*")
     (node, *_) = requested_nodes(request)
     categories: defaultdict[str, list[str]] = defaultdict(list)
-    for name in sorted(_names(request.open.logs, node)):
+    for name in sorted(_names(names_of(request, node))):
         if glob.matches(name):
             categories[next((category for category, holds in _CATEGORIES if holds(name)), "internal")].append(name)
     return enveloped({"result": categories})
 
 
-def _names(logs: LogFiles, node: str) -> set[str]:
-    names = {file.name for file in logs.list(node)}
+def names_of(request: SessionRequest, node: str) -> set[str]:
+    """The names of a node's log files, and of directories without files, which end with a slash."""
+    ledger = request.open.ledgers.get(node)
+    empty = {f"{name.strip('/')}/" for name in ledger.logs.empty_directories} if ledger else set()
+    return {file.name for file in request.open.logs.list(node)} | empty
+
+
+def _names(names: set[str]) -> set[str]:
+    """The names, and those of the directories above."""
     return names | {f"{folder}/" for name in names for folder in map(str, PurePosixPath(name).parents) if folder != "."}
 
 
