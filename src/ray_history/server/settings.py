@@ -103,7 +103,10 @@ class LiveSettings:
         "", "Namespaces to search for running clusters, such as team-a,team-b; all if empty.", metavar="NAMES"
     )
     kube_api_qps: float = setting(
-        100.0, "Maximum requests per second to each API server.", minimum=0, above_minimum=True
+        100.0,
+        "Maximum requests per second to each API server, both to find clusters and to authenticate.",
+        minimum=0,
+        above_minimum=True,
     )
     kube_api_burst: int = setting(200, "Maximum burst of requests to each API server.", minimum=1)
     live_proxy: bool = setting(

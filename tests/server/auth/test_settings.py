@@ -12,7 +12,6 @@ import requests
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.kube import in_cluster
 from ray_history.server.auth import AuthSettings, InvalidAuth, check_exposure, is_loopback, make_backend
 from tests.collector.collector_process import run_cli
 from tests.server.auth.people import ADA, SESSION, bearer, rules_file
@@ -100,4 +99,4 @@ def test_loopback_needs_no_explicit_choice() -> None:
 
 def test_an_unknown_mode_is_never_an_open_one() -> None:
     with pytest.raises(InvalidAuth, match="unknown --auth disabled"):
-        make_backend(AuthSettings(auth="disabled"), in_cluster)
+        make_backend(AuthSettings(auth="disabled"), lambda: pytest.fail("unexpected request"))

@@ -60,17 +60,23 @@ def test_kubectls_kubeconfig_is_used_only_on_request(config: Config, monkeypatch
     assert servers(LiveSettings(use_kubernetes_proxy=True)) == ["http://mine-a"]
     assert servers(LiveSettings(kube_context="mine-b")) == ["http://mine-b"]
     assert servers(LiveSettings(kube="off", kube_context="mine-b")) == []
-    assert api_server(LiveSettings()).server == "http://mine-a"
+    assert api_server(LiveSettings()).access.server == "http://mine-a"
 
 
 def test_several_kubeconfigs_and_contexts_are_several_api_servers(config: Config) -> None:
     named = f"{config('one')},{config('two')}#two-b, {config('one')}#one-b"
     settings = LiveSettings(kubeconfigs=named, use_kubernetes_proxy=True)
     assert servers(settings) == ["http://one-a", "http://two-b", "http://one-b"]
-    assert api_server(settings).server == "http://one-a"
+    assert api_server(settings).access.server == "http://one-a"
     with pytest.raises(Misconfigured, match="--use-kubernetes-proxy"):
         make_fleet(LiveSettings(kubeconfigs=named))
     assert make_fleet(LiveSettings(kubeconfigs=named, live_proxy=False)).heads is None
+
+
+def test_the_pace_of_requests_holds_for_finding_clusters_and_for_authentication(config: Config) -> None:
+    settings = LiveSettings(kubeconfigs=str(config("one")), kube_api_qps=7, kube_api_burst=3)
+    clients = [make_fleet(settings)._discoveries[0].kubernetes, api_server(settings)]
+    assert [(client._pace._rate, client._pace._burst) for client in clients] == [(7, 3), (7, 3)]
 
 
 def test_a_missing_kubeconfig_is_an_error_only_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 
-from ray_history.kube import Access, KubeError, Kubernetes
+from ray_history.kube import KubeError, Kubernetes
 from ray_history.server.settings import AuthSettings
 
 from .backends import AuthBackend, FileTokens, NoAuth, ProxyHeader
@@ -39,7 +39,7 @@ def check_exposure(settings: AuthSettings, host: str) -> None:
         )
 
 
-def make_backend(settings: AuthSettings, api_server: Callable[[], Access]) -> AuthBackend:
+def make_backend(settings: AuthSettings, api_server: Callable[[], Kubernetes]) -> AuthBackend:
     """The backend; `api_server` is only called if the backend needs it."""
     try:
         peers = TrustedPeers.parse(settings.auth_trusted_peers or _LOOPBACK)
@@ -66,10 +66,10 @@ def _header(settings: AuthSettings, peers: TrustedPeers) -> AuthBackend:
     return ProxyHeader(_file(settings, "rules"), peers, settings.auth_header, settings.auth_groups_header)
 
 
-def _kubernetes(settings: AuthSettings, peers: TrustedPeers, api_server: Callable[[], Access]) -> AuthBackend:
+def _kubernetes(settings: AuthSettings, peers: TrustedPeers, api_server: Callable[[], Kubernetes]) -> AuthBackend:
     try:
         return KubernetesTokens(
-            Kubernetes(api_server()),
+            api_server(),
             peers,
             parse_access(settings.auth_access),
             audiences=tuple(part.strip() for part in settings.auth_audience.split(",") if part.strip()),

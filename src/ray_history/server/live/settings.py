@@ -41,7 +41,7 @@ def make_fleet(settings: LiveSettings) -> Fleet:
             "or --no-live-proxy"
         )
     namespaces = [name for part in settings.kube_namespaces.split(",") if (name := part.strip())]
-    clients = [Kubernetes(s, qps=settings.kube_api_qps, burst=settings.kube_api_burst) for s in servers]
+    clients = [_client(settings, server) for server in servers]
     resolver = HeadResolver(
         through_api_server=settings.use_kubernetes_proxy,
         read_secrets=settings.use_auth_token_mode,
@@ -64,9 +64,13 @@ def api_servers(settings: LiveSettings) -> list[Access]:
     return []
 
 
-def api_server(settings: LiveSettings) -> Access:
+def api_server(settings: LiveSettings) -> Kubernetes:
     """The API server for authentication: the first configured one, that of this pod's cluster, or kubectl's."""
-    return next(iter(api_servers(settings)), None) or from_kubeconfig(default_kubeconfigs())
+    return _client(settings, next(iter(api_servers(settings)), None) or from_kubeconfig(default_kubeconfigs()))
+
+
+def _client(settings: LiveSettings, server: Access) -> Kubernetes:
+    return Kubernetes(server, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
 
 
 def _is_configured(settings: LiveSettings) -> bool:
