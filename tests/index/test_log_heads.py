@@ -53,6 +53,12 @@ def test_without_logs_of_the_head_one_other_node_is_read() -> None:
         (f"(raylet) main.cc:283: Setting cluster ID to: {CLUSTER_ID}\n", {"cluster_id": CLUSTER_ID}),
         (f"Generated new cluster ID. cluster_id={CLUSTER_ID}\n", {"cluster_id": CLUSTER_ID}),
         (f"Generated new cluster ID: {CLUSTER_ID}\n", {"cluster_id": CLUSTER_ID}),
+        (
+            "Starting monitor using ray installation: /opt/env/lib/python3.11/site-packages/ray/__init__.py\n",
+            {"python_version": "3.11"},
+        ),
+        ("Starting object store with directory /dev/shm, fallback /tmp/ray/session_x, and\n", {"os": "linux"}),
+        ("Starting object store with directory /tmp, fallback /tmp/ray/session_x, and\n", {}),
         ("", {}),
         ("x" * 20_000 + "ray_version=2.60.0", {}),
     ],
@@ -107,7 +113,8 @@ def test_a_real_session_without_polling_has_its_version_and_id(store: Store, tmp
         facts = opened.manifest.facts
     assert (facts["ray_version"], facts["ray_commit"], facts["cluster_id"]) == ("2.60.0", COMMIT, CLUSTER_ID)
     ((key, body),) = bodies.items()
-    store.put(key, body + b"it grows\n")
+    monitor = next(key for key in logs if key.endswith("/monitor.log"))
+    store.put(monitor, store.get(monitor) + b"it grows\n")
     stages: set[str] = set()
     indexer.open(session, lambda progress: stages.add(progress.stage)).close()
     assert stages == {"listing"}

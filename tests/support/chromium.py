@@ -84,14 +84,16 @@ class Chromium(Process):
         )
 
     @contextmanager
-    def page(self, width: int = 1400, height: int = 1000) -> Iterator[Page]:
-        """A tab with its own cookies and storage, closed at the end of the block."""
+    def page(self, width: int = 1400, height: int = 1000, beside: Page | None = None) -> Iterator[Page]:
+        """A tab with its own cookies and storage, or with those of the tab `beside`, closed at the end of the block."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json/version", timeout=60) as answer:
             address = json.load(answer)["webSocketDebuggerUrl"]
         with _connected(address) as whole:
-            alone = whole.command("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
-            target = whole.command("Target.createTarget", url="about:blank", browserContextId=alone)["targetId"]
+            context = beside.context if beside else ""
+            context = context or whole.command("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
+            target = whole.command("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
             with _connected(f"ws://127.0.0.1:{self.port}/devtools/page/{target}") as page:
+                page.context = context
                 for domain in ("Page", "Runtime", "Log", "Network"):
                     page.command(f"{domain}.enable")
                 page.command(
@@ -116,6 +118,8 @@ class Page:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._number = 0
+        self.context = ""
+        """The id of its cookies and storage."""
         self.complaints: list[str] = []
         """Console warnings and errors, exceptions, and requests that failed or were refused."""
 

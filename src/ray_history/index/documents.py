@@ -4,7 +4,8 @@ Each line is {source, name, node_id, body}:
 * `endpoint`: a polled snapshot, under the name by which it is stored;
 * `log_event`: a line of `logs/events/event_*.log`, a cluster event;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
-* `log_head`: facts from the first lines of a log file, as {ray_version, ray_commit, cluster_id};
+* `log_head`: facts from the first lines of a log file, as {ray_version, python_version, os, ray_commit, cluster_id};
+* `log_end`: the shutdown in the last lines of a head's log, as {shutdown}, which is empty without one;
 * `worker_log`: a worker or driver process in the name of a log file, as {worker_id, worker_type, pid};
 * `ledger`: the ledger of one node;
 * `node`: a node in the listing, with the number of its files.
@@ -28,6 +29,7 @@ from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
 from ray_history.history.registry import LOG_LINES
 
+from .log_ends import read_end, with_ends
 from .log_heads import read_facts, with_facts
 
 _MAX_LINE = 8 << 20
@@ -79,6 +81,8 @@ def _collectors(store: Store, files: SessionFiles, problems: list[str]) -> Itera
     listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
     for log_file in with_facts(listed):
         yield partial(_head, logs, log_file)
+    for log_file in with_ends(listed):
+        yield partial(_end, logs, log_file)
     yield partial(_worker_logs, listed)
     for log_file in listed:
         for source, pattern in LOG_LINES.items():
@@ -130,6 +134,11 @@ def _worker_logs(listed: Sequence[LogFile]) -> list[bytes]:
         for log_file in listed
         if (process := process_of(log_file.name))
     ]
+
+
+def _end(logs: LogFiles, log_file: LogFile) -> list[bytes]:
+    end = read_end(logs, log_file)
+    return [] if end is None else [_document("log_end", log_file.name, log_file.node, end)]
 
 
 def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:

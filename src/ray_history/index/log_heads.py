@@ -1,8 +1,10 @@
 """Facts about the cluster from the first lines of Ray's logs, for sessions that were not polled.
 
 `gcs_server.out` and `monitor.log`, which only a head has, contain the version (in the same form in Ray 2.49 to 2.60),
-`raylet.out` and `gcs_server.out` the id of the cluster. A few kilobytes of each are read, from the nodes that have
-`gcs_server.out`. If none has, because the head's logs are lost, one node with `raylet.out` is enough for the id.
+`monitor.log` also that of Python without the patch number; `raylet.out` and `gcs_server.out` the id of the cluster, and
+`raylet.out` the place of the object store, from which the operating system follows. A few kilobytes of each are read,
+from the nodes that have `gcs_server.out`. If none has, because the head's logs are lost, one node with `raylet.out` is
+enough for the id.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ _BYTES = 16 << 10
 _PATTERNS = {
     "ray_version": re.compile(rb"\bray[_ ]version[=:] ?([0-9][0-9A-Za-z.+-]{0,60})", re.IGNORECASE),
     "ray_commit": re.compile(rb"\bray[_ ]commit[=:] ?([0-9a-f]{40})\b", re.IGNORECASE),
+    "python_version": re.compile(rb"using ray installation: \S*/python(\d+\.\d+)/"),
     "cluster_id": re.compile(rb"\bcluster[_ ]id(?:[=:]| to:) ?([0-9a-f]{56})\b", re.IGNORECASE),
 }
+_ON_LINUX = b"Starting object store with directory /dev/shm,"
+"""Ray puts the object store there on Linux only."""
 
 
 def has_facts(name: str) -> bool:
@@ -45,4 +50,5 @@ def read_facts(logs: LogFiles, log_file: LogFile) -> dict[str, str]:
         text = logs.open(log_file).read(0, _BYTES)
     except ArchiveError:
         return {}
-    return {name: match[1].decode() for name, pattern in _PATTERNS.items() if (match := pattern.search(text))}
+    facts = {name: match[1].decode() for name, pattern in _PATTERNS.items() if (match := pattern.search(text))}
+    return facts | {"os": "linux"} if _ON_LINUX in text else facts

@@ -16,6 +16,7 @@ from ray_history.history.events import rules_digest
 
 from .documents import is_source_log, process_of
 from .locks import CancelToken
+from .log_ends import has_end
 from .log_heads import has_facts
 from .manifest import Manifest, SourceFile
 
@@ -85,7 +86,9 @@ def list_sources(store: Store, session: Session, table_sources: Sequence[TableSo
         *store.list(layout.ledger_prefix(session.root, session.cluster, session.name)),
         *(info for table in tables for info in table.objects),
     ]
-    others = [*read, *(info for _, info in files.tail_bundles)]
+    # Of these only a little is read, but it may change.
+    ends = [info for _, name, info in files.whole_logs if has_end(name)]
+    others = [*read, *ends, *(info for _, info in files.tail_bundles)]
     # The name and the first lines of a log never change, however it grows: only its existence counts.
     heads = [info.key for _, name, info in files.whole_logs if has_facts(name) or process_of(name)]
     events = tuple(SourceFile(file.stored.key, file.stored.size, file.stored.etag or "") for file in files.event_files)

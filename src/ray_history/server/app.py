@@ -230,14 +230,16 @@ class SessionDispatcher:
         await self._stored(scope, receive, send)
 
     async def by_cookie(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The session that the browser entered before; every answer renews its cookies."""
-        session = await self.addressing.by_cookies(viewer_of(scope), HTTPConnection(scope).cookies)
+        """The session that the browser entered before. Answers renew its cookies before they expire."""
+        cookies = HTTPConnection(scope).cookies
+        session = await self.addressing.by_cookies(viewer_of(scope), cookies)
         scope["ray_history.session"] = session
-        renewing = _renewing_cookies(self.addressing, session, send)
+        if self.addressing.is_renewal_due(cookies):
+            send = _renewing_cookies(self.addressing, session, send)
         if session.name == LIVE:
-            await self._live(session.cluster.namespace, session.cluster.name, scope, receive, renewing)
+            await self._live(session.cluster.namespace, session.cluster.name, scope, receive, send)
         else:
-            await self._stored(scope, receive, renewing)
+            await self._stored(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)

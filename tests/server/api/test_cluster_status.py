@@ -17,8 +17,9 @@ pytestmark = pytest.mark.xdist_group("captured archives")
 def test_the_report_of_an_ended_session_has_no_nodes_but_keeps_demands(server: Served, cluster: str) -> None:
     text = ask(server, cluster, "/api/cluster_status?format=1").json["data"]["clusterStatus"]
     nodes, resources = text.split("Resources\n")
-    assert "Active:\n (no active nodes)\n" in nodes
+    assert "Active:\n (no active nodes: the cluster was terminated)\n" in nodes
     assert HEAD_NODE not in nodes
+    assert resources.split("\n")[1] == "Total Usage in the last report:"
     assert "{'CPU': 100.0}: 1+ pending tasks/actors" in resources
     raw = ask(server, cluster, "/api/cluster_status?format=1&raw=1").json["data"]["clusterStatus"]
     assert f" 1 node_{HEAD_NODE}\n" in raw
@@ -30,11 +31,13 @@ def test_the_report_of_an_ended_session_has_no_nodes_but_keeps_demands(server: S
 
 
 def test_reports_of_older_versions_of_ray_are_closed_too() -> None:
-    old = "Node status\n---\nHealthy:\n 1 head\n 2 small\nPending:\n a: small\nRecent failures:\n x: y\n\nResources"
+    nodes = "Node status\n---\nHealthy:\n 1 head\n 2 small\nPending:\n a: small\nRecent failures:\n x: y\n\n"
+    old = nodes + "Resources\n--\nUsage:\n 1 CPU"
     closed = (
-        "Node status\n---\nHealthy:\n (no healthy nodes)\nPending:\n (no pending nodes)\nRecent failures:\n x: y\n\n"
+        "Node status\n---\nHealthy:\n (no healthy nodes: the cluster was terminated)\n"
+        "Pending:\n (no pending nodes: the cluster was terminated)\nRecent failures:\n x: y\n\n"
     )
-    assert cluster_status.without_nodes(old) == closed + "Resources"
+    assert cluster_status.without_nodes(old) == closed + "Resources\n--\nUsage in the last report:\n 1 CPU"
 
 
 def test_the_report_at_a_moment_is_made_from_the_tables(server: Served) -> None:

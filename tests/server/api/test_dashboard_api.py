@@ -34,7 +34,7 @@ EXPLANATIONS = [
     (r"^/events", r"\.time$", "Ray adds it on a request for /api/v0/cluster_events"),
     (
         r"^/api/v0/cluster_metadata",
-        r"\.(gitCommit|sessionId)$",
+        r"\.(gitCommit|os|sessionId)$",
         "Ray leaves them out where usage statistics are disabled",
     ),
     (r"^/api/cluster_status", r"\.(time|\w+Time)$", "when the report was made and how long it took"),

@@ -25,4 +25,6 @@ def test_platform_events_have_the_form_of_rays_messages(open_server: Served) -> 
     )
     assert platform_event["source"]["component"] == "kubelet"
     assert platform_event["customFields"]["someCount"] == "3"
-    assert ask(open_server, "whole", "/api/v0/platform_events", "HEAD").status == 200
+    empty = ask(open_server, "whole", "/api/v0/platform_events", "HEAD")
+    assert empty.status == 200
+    assert "not recorded" in empty.headers["x-ray-history-note"]

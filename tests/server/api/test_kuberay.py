@@ -124,10 +124,20 @@ def test_a_missing_cookie_is_named(server: Served) -> None:
     assert "RayCluster Session Name Cookie not found" in answer.json["msg"]
 
 
-def test_cookies_are_renewed_with_every_answer(server: Served) -> None:
-    entered = cookies(server, "/enter_cluster/default/demo/latest")
-    again = server.get("/api/v0/nodes", entered)
-    assert "max-age=600" in again.headers["set-cookie"].lower()
+def test_cookies_are_renewed_before_they_expire(server: Served) -> None:
+    entered = cookies(server, "/enter_cluster/default/demo/latest")["Cookie"]
+    new = server.get("/api/v0/nodes", {"Cookie": entered})
+    assert "set-cookie" not in new.headers, "it could lead a tab back that entered another session meanwhile"
+    names, _, renewed = entered.partition("; session_renewed=")
+    for others in (
+        "",
+        f"; session_renewed={int(renewed) - 301}",
+        f"; session_renewed={int(renewed) + 999}",
+        "; session_renewed=x",
+    ):
+        again = server.get("/api/v0/nodes", {"Cookie": names + others})
+        assert again.status == 200
+        assert "max-age=600" in again.headers["set-cookie"].lower(), others
 
 
 def test_the_dashboards_page_and_files_are_served(server: Served) -> None:

@@ -55,7 +55,7 @@ def test_versions_and_the_time_zone_need_no_polling(server: Served) -> None:
     assert (version["version"], version["session_name"]) == ("4", SESSION)
     assert ask(server, "unpolled", "/timezone").json == {"offset": "+00:00", "value": "Europe/London"}
     assert ask(server, "unpolled", "/api/v0/cluster_metadata").json["data"].keys() == {
-        *("rayVersion", "pythonVersion", "rayInitCluster", "gitCommit", "sessionId"),
+        *("rayVersion", "pythonVersion", "rayInitCluster", "gitCommit", "os", "sessionId"),
     }
 
 
@@ -63,6 +63,7 @@ def test_the_commit_and_session_come_from_other_sources_if_the_metadata_lack_the
     version = ask(server, "unpolled", "/api/version").json
     metadata = ask(server, "unpolled", "/api/v0/cluster_metadata").json["data"]
     assert (metadata["gitCommit"], metadata["sessionId"]) == (version["ray_commit"], SESSION)
+    assert (metadata["os"], metadata["pythonVersion"]) == ("linux", "3.11"), "from the first lines of logs"
 
 
 def test_any_other_polled_path_is_answered(archive: tuple[Store, Path]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ray_history.archive import layout
 from tests.history.rebuilt import NODE
-from tests.server.serving import served
-from tests.server.ui.markup import parsed
+from tests.server.serving import Served, served
+from tests.server.ui.markup import Element, parsed
 from tests.server.ui.written_sessions import SESSION, ran, write_session
+from tests.support.waiting import until
 
 BROWSER = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
 STOPPED = b"[2026-11-15 20:58:25,944 I 3 3] (gcs_server) main.cc:266: GCS server received SIGTERM, shutting down...\n"
@@ -18,6 +20,14 @@ RAYLET = b"[2026-11-15 20:58:22,122 I 3 3] (raylet) main.cc:1174: received SIGTE
 TO_WORKERS = b"[2026-11-15 20:58:22,125 I 1 1] (raylet) node_manager.cc:124: Stop: sending SIGTERM to pgid=2494\n"
 ANSWERED = {"newest": "answered", "since": {"answered": 1.0}}
 GONE = {"newest": "unreachable", "since": {"answered": 1.0, "unreachable": 2.0}}
+
+
+def row_of(server: Served) -> Element | None:
+    """The row of the session, once the list has everything that was stored before."""
+    page = parsed(server.get("/", BROWSER).body)
+    if page.one("main").attributes.get("data-again") == "1":
+        return None
+    return next(row for row in page.all("tr") if row.all("td", "c-name"))
 
 
 def head(ended: str | None, **polled: Any) -> dict[str, Any]:
@@ -51,6 +61,12 @@ def test_the_badge_names_the_end_with_its_evidence(
         pill = parsed(server.get(f"{session}/_session", BROWSER).body).all("span", "pill")[0]
         assert pill.text.lower().startswith(word)
         assert pill.attributes["title"] == end["evidence"]
+        until(lambda: list(store.list(layout.SUMMARIES)))
+        row = until(lambda: row_of(server))
+        dot = row.one("span", "dot").attributes
+        assert dot["aria-label"] == word, "the same word in the list"
+        assert dot["title"] == f"{word.capitalize()}: {end['evidence']}"
+        assert (word in row.one("td", "c-dur").text) == (word in ("stopped", "killed"))
         bar = parsed(server.get(f"{session}/", BROWSER).body).all("span", "hb-pill")[0]
         assert word in bar.text
         assert bar.attributes["title"].startswith(end["evidence"])

@@ -5,6 +5,7 @@ with answer as (
         max(body->>'ray_commit') filter (name = 'restful__api__version') as ray_commit,
         max(body->>'$.data.rayVersion') filter (name = 'restful__api__v0__cluster_metadata') as metadata_ray_version,
         max(body->>'$.data.pythonVersion') filter (name = 'restful__api__v0__cluster_metadata') as python_version,
+        max(body->>'$.data.os') filter (name = 'restful__api__v0__cluster_metadata') as os,
         max(body->>'value') filter (name = 'restful__timezone') as timezone,
         max(body->>'$.data.clusterId') filter (name = 'restful__cluster_id') as cluster_id
     from document
@@ -16,10 +17,36 @@ log_head as (
         max(body->>'ray_version') filter (name = 'gcs_server.out') as gcs_ray_version,
         max(body->>'ray_version') filter (name = 'monitor.log') as monitor_ray_version,
         max(body->>'ray_commit') as ray_commit,
+        max(body->>'python_version') as python_version,
+        max(body->>'os') as os,
         max(body->>'cluster_id') filter (name = 'raylet.out') as raylet_cluster_id,
         max(body->>'cluster_id') filter (name = 'gcs_server.out') as gcs_cluster_id
     from document
     where source = 'log_head'
+),
+-- What the logs of the head say about its end. Null if they were not read; empty if they report no signal to stop.
+log_end as (
+    select
+        coalesce(
+            max(concat(name, ': ', body->>'shutdown')) filter (name = 'gcs_server.out' and body->>'shutdown' <> ''),
+            max(concat(name, ': ', body->>'shutdown')) filter (body->>'shutdown' <> ''),
+            max(body->>'shutdown')
+        ) as shutdown
+    from document
+    where source = 'log_end'
+),
+-- Of several heads the one that started last. Its collector polls once more before it ends.
+head as (
+    select coalesce(
+        body->>'ended' = 'graceful'
+            and len(body->>'$.polled.*.since.answered') > 0
+            and list_contains(body->>'$.polled.*.newest', 'unreachable'),
+        false
+    ) as lost_dashboard
+    from document
+    where source = 'ledger' and body->>'role' = 'head'
+    order by coalesce(try_cast(body->>'started' as double), 0) desc
+    limit 1
 ),
 ledger as (
     select
@@ -56,11 +83,14 @@ lifetime as (
 select
     coalesce(answer.ray_version, answer.metadata_ray_version, log_head.gcs_ray_version, log_head.monitor_ray_version) as ray_version,
     coalesce(answer.ray_commit, log_head.ray_commit) as ray_commit,
-    answer.python_version,
+    coalesce(answer.python_version, log_head.python_version) as python_version,
+    coalesce(answer.os, log_head.os) as os,
     answer.timezone,
     coalesce(answer.cluster_id, log_head.raylet_cluster_id, log_head.gcs_cluster_id) as cluster_id,
     lifetime.start_ns,
     lifetime.last_ns,
+    log_end.shutdown,
+    coalesce((select lost_dashboard from head), false)::integer as lost_dashboard,  -- summaries have no booleans
     case
         when ledger.collectors = 0 then null
         when ledger.graceful = ledger.collectors then 'graceful'
@@ -80,4 +110,4 @@ select
     (select count(*) from observed_tasks where is_listed and is_user_task(type, is_internal) and state = 'FAILED')
         as failed_tasks,
     (select count(*) from observed_tasks where has_most_spans) as tasks_with_most_spans
-from answer, log_head, ledger, lifetime
+from answer, log_head, log_end, ledger, lifetime

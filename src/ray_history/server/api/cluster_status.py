@@ -2,8 +2,8 @@
 
 In a report made from the tables, a node is active while tasks or actors hold resources on it, and demands are the
 resources that tasks and actors wait for. Pending nodes and `request_resources`, which only the autoscaler knew, are
-marked as unavailable. An ended cluster has no nodes, but keeps the usage and the demands of its last report, which help
-to find out why work did not run.
+marked as unavailable. The report of an ended cluster says that it has no nodes. It keeps the usage and the demands of
+the last report: they help to find out why work did not run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.history.read.views import View
+from ray_history.history.registry import CLUSTER_TERMINATED
 from ray_history.server.api.polled import polled_answer
 from ray_history.server.api.resources import Amounts, held_resources, requested_resources, resource_lines
 from ray_history.server.http.responses import enveloped
@@ -173,6 +174,8 @@ def _lines(lines: list[str], placeholder: str) -> list[str]:
 
 _NODE_LISTS = {"Healthy": "healthy", "Active": "active", "Idle": "idle", "Pending": "pending"}
 """Headings of lists of nodes; older versions of Ray have `Healthy` for active and idle nodes."""
+_ENDED = CLUSTER_TERMINATED.rstrip(".").lower()
+_USAGE = ("Usage:", "Total Usage:")
 _NO_NODES: dict[str, Any] = {"activeNodes": {}, "idleNodes": {}, "pendingNodes": [], "pendingLaunches": {}}
 
 
@@ -189,14 +192,16 @@ def _closed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nodes(text: str) -> str:
-    """The autoscaler's text with empty lists of nodes."""
+    """The autoscaler's text with empty lists of nodes, and with the time to which the usage belongs."""
     lines: list[str] = []
     is_node_list = False
     for line in text.split("\n"):
         heading = line.removesuffix(":")
+        if line in _USAGE:
+            line = f"{heading} in the last report:"
         if not line.startswith(" "):
             is_node_list = line.endswith(":") and heading in _NODE_LISTS
-            lines += [line, f" (no {_NODE_LISTS[heading]} nodes)"] if is_node_list else [line]
+            lines += [line, f" (no {_NODE_LISTS[heading]} nodes: {_ENDED})"] if is_node_list else [line]
         elif not is_node_list:
             lines.append(line)
     return "\n".join(lines)

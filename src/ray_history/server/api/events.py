@@ -12,7 +12,10 @@ from ray_history.server.api.polled import camel_case_keys, polled_data
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import object_of, objects_of
 from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.sessions.routes import JOB_ID, VIEW, SessionRoute
+
+_NOT_RECORDED = "Platform events were not recorded: Ray has them if RAY_DASHBOARD_INGEST_PLATFORM_EVENTS is set"
 
 
 def events(request: SessionRequest) -> Response:
@@ -91,7 +94,19 @@ def platform_events(request: SessionRequest) -> Response:
                 "platformEvent": platform_event,
             }
         )
-    return enveloped({"events": request.redacted(camel_case_keys(found))}, "Retrieved platform events")
+    response = enveloped({"events": request.redacted(camel_case_keys(found))}, "Retrieved platform events")
+    if not has_platform_events(request):
+        response.headers["X-Ray-History-Note"] = _NOT_RECORDED
+    return response
+
+
+@cached_per_session
+def has_platform_events(request: SessionRequest) -> bool:
+    """Whether any were recorded. They are off in Ray by default."""
+    found = request.tables.rows(
+        f"select 1 from {request.tables.source('cluster_events')} where source_type = 'PLATFORM' limit 1"
+    )
+    return bool(found)
 
 
 routes = [

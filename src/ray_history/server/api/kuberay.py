@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from ray_history.server.sessions.addressing import SessionCatalog
 
 KINDS = ("raycluster", "rayjob", "rayservice")
 COOKIE_AGE = 600
+_RENEWED = "session_renewed"
 LISTED_DEFAULT = 100
 """Stored sessions in `/clusters` without `limit`, as in KubeRay."""
 
@@ -54,8 +56,10 @@ class Addressing:
                 for session in await self.live.list_sessions(viewer, catalog, stored)
             ]
         )
-        if missing := self.live.missing(viewer):
-            response.headers["X-Ray-History-Note"] = note_value(missing)
+        total = len(catalog.sessions)
+        left_out = f"the newest {stored} of {total} stored sessions: ?limit={total} lists all" if total > stored else ""
+        if note := "; ".join(filter(None, (self.live.missing(viewer), left_out))):
+            response.headers["X-Ray-History-Note"] = note_value(note)
         return response
 
     async def enter(self, request: Request) -> Response:
@@ -106,6 +110,14 @@ class Addressing:
             return await self.live.resume(viewer, namespace, cluster)
         return await self.catalog.find(viewer, namespace, cluster, cookies["session_name"])
 
+    def is_renewal_due(self, cookies: Mapping[str, str]) -> bool:
+        """Whether half of the time has passed for which cookies are valid, or nothing says so.
+
+        An answer that is on its way while another tab enters another session must not lead that tab back.
+        """
+        renewed = cookies.get(_RENEWED, "")
+        return not renewed.isdecimal() or not 0 <= time.time() - float(renewed) < COOKIE_AGE / 2
+
     def set_cookies(self, response: Response, session: Session) -> None:
         cluster = session.cluster
         for name, value in (
@@ -114,6 +126,7 @@ class Addressing:
             ("session_name", session.name),
             ("owner_kind", cluster.owner_kind or ""),
             ("owner_name", cluster.owner_name or ""),
+            (_RENEWED, str(int(time.time()))),
         ):
             response.set_cookie(
                 name,

@@ -36,9 +36,10 @@ _NO_OBJECTS = "Ray exports no data about objects, so the history of a session ha
 
 
 def cluster_metadata(request: SessionRequest) -> Response:
-    """Versions of Ray and Python, and the name of the session.
+    """Versions of Ray and Python, the operating system, and the name of the session.
 
-    Ray leaves out its commit, operating system and session id where usage statistics are disabled.
+    Ray leaves out its commit, operating system and session id where usage statistics are disabled; logs have the first
+    two.
     """
     facts = request.open.facts
     metadata = {
@@ -46,6 +47,7 @@ def cluster_metadata(request: SessionRequest) -> Response:
         "pythonVersion": facts.get("python_version"),
         "rayInitCluster": False,
         "gitCommit": facts.get("ray_commit"),
+        "os": facts.get("os"),
         "sessionId": request.open.session.name,
     }
     polled = polled_data(request, "/api/v0/cluster_metadata")

@@ -136,9 +136,10 @@ def _nodes_with_logs(request: SessionRequest) -> Response:
     for row in _node_rows(request, _observed(request)):
         if row.node_id in with_logs:
             node = merge_polled(request, row, polled.get(row.node_id, {}))
-            if node["raylet"]["state"] != "ALIVE":
-                node["ip"] = f"{node['ip']}, {node['raylet']['state']}"
-                node["raylet"]["state"] = "ALIVE"
+            # The page has no column for either.
+            state = node["raylet"]["state"]
+            node["ip"] = ", ".join([node["ip"], *(["head"] if row.is_head else []), *([state] * (state != "ALIVE"))])
+            node["raylet"]["state"] = "ALIVE"
             nodes.append({name: node[name] for name in _LOG_PAGE_FIELDS if name in node})
     return enveloped({"summary": request.redacted(nodes)}, "Nodes with logs fetched.")
 

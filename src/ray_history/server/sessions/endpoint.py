@@ -29,6 +29,8 @@ from ray_history.server.sessions.manager import OpenSession, Sessions
 
 T = TypeVar("T")
 _NOTE = "X-Ray-History-Note"
+_REUSED_FOR = 60
+"""Seconds for which a browser uses an answer about an ended session again."""
 _TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
@@ -124,14 +126,15 @@ class SessionEndpoint:
 
     async def _response(self, request: Request, opened: OpenSession) -> Response:
         response: Response
+        caching = _caching(request, opened)
         tag, client_tags = "", request.headers.get("if-none-match", "").strip()
         try:
             tag = _tag(request, opened, redact=self.redact)
             if tag and _opaque(tag) in map(_opaque, _TAGS.findall(client_tags)):
-                return _unchanged(tag)
+                return _unchanged(tag, caching)
             cached = self.cache.get(tag) if tag else None
             if cached is not None:
-                return _unchanged(tag) if client_tags == "*" else cached
+                return _unchanged(tag, caching) if client_tags == "*" else cached
             view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
             response = await run_in_threadpool(self.handler, SessionRequest(request, opened, view, self.redact))
         except ApiError as refused:
@@ -140,9 +143,9 @@ class SessionEndpoint:
             response = await self.refuse(request, archive_refusal(error))
         if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
             response.headers.setdefault("ETag", tag)
-            response.headers.setdefault("Cache-Control", "no-cache")
+            response.headers.setdefault("Cache-Control", caching)
             if client_tags == "*":  # matches any answer
-                return _unchanged(tag)
+                return _unchanged(tag, caching)
             if request.method == "GET":
                 self.cache.store(tag, response)
         return response
@@ -168,8 +171,17 @@ def _opaque(tag: str) -> str:
     return tag.removeprefix("W/")
 
 
-def _unchanged(tag: str) -> Response:
-    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
+def _unchanged(tag: str, caching: str) -> Response:
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": caching})
+
+
+def _caching(request: Request, opened: OpenSession) -> str:
+    """How long a browser may use an answer again: Ray's pages poll, also those of a session that ended long ago.
+
+    `latest` and cookies may stand for another session a moment later.
+    """
+    is_named = request.path_params.get("session") == opened.session.name
+    return "no-cache" if opened.may_grow or not is_named else f"private, max-age={_REUSED_FOR}"
 
 
 def _tag(request: Request, opened: OpenSession, *, redact: bool) -> str:

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
+from ray_history.server.api.events import has_platform_events
 from ray_history.server.auth import viewer_of
 from ray_history.server.completeness.report import CompletenessReport, completeness_report
 from ray_history.server.dashboard.builds import Frontends
@@ -69,6 +70,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
             return frontends.missing(ray_version)
         of_site, session, whole = site(request.http), request.open.session, _whole(request)
         state = state_label(whole)
+        shown_ns = request.view.at or state.end_ns
         bar = render(
             request.http,
             "bar.html",
@@ -79,13 +81,14 @@ def dashboard_page(frontends: Frontends) -> Handler:
             sparkline=_sparkline(whole),
             timeline=timeline_chart(whole),
             at_ns=request.view.at,
+            shown_ns=shown_ns,
+            has_platform_events=has_platform_events(whole),
             note=request.http.scope.get("ray_history.note", ""),
             versions=frontends.versions,
             version=build.version,
             ray_version=ray_version,
         )
-        shown_ns = request.view.at or state.end_ns
-        script = f'<script src="{of_site.static("hbar.js")}" data-now="{(shown_ns or 0) // 10**6 or ""}"></script>'
+        script = f'<script src="{of_site.static("hbar.js")}" data-now="{shown_ns // 10**6 or ""}"></script>'
         return _with_bar(request.http, build.page, script, bar)
 
     return answer

@@ -15,7 +15,6 @@ from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, Slow, end_long_ago, ran, write_session
 from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -188,21 +187,45 @@ def test_a_page_notices_that_another_tab_entered_another_session(chromium: Chrom
     store = write_session(tmp_path, ran(1, "fine", 0, 5), "first")
     write_archive(store, Generation.C, Cluster("default", "demo"))
     end_long_ago(tmp_path)
-    with served(store, tmp_path / "cache") as server, chromium.page() as page:
+    other = captured().session
+    alert = "document.querySelector('[data-other]')"
+    with served(store, tmp_path / "cache") as server, chromium.page() as page, chromium.page(beside=page) as second:
         page.open(f"{server.url}/enter_cluster/default/first/{SESSION}")
         page.open(f"{server.url}/#/jobs")
-        page.wait("document.querySelector('[data-other]')?.hidden")
-        enter = f"/enter_cluster/default/demo/{captured().session}"
-        visible = "document.querySelector('[data-other]').checkVisibility()"
-        # Answers that are on their way renew the cookies of the first session.
-        again = f"fetch('{enter}').then(() => new Promise(done => setTimeout(() => done({visible}), 6000)))"
-        until(lambda: page.value(again), "the page notices")
-        assert captured().session in page.value("document.querySelector('[data-other]').innerText")
-        page.click("[data-back]")
-        page.wait(f"location.pathname === '/s/default/first/{SESSION}/' && document.querySelector('.hbar')")
-        assert page.value("location.hash") == "#/jobs"
+        page.wait(f"{alert}?.hidden")
+        second.open(f"{server.url}/enter_cluster/default/demo/{other}")
+        second.open(f"{server.url}/#/jobs")
+        second.wait(f"{TEXT}.includes('fx-train') && {alert}.hidden")
+        page.command("Page.bringToFront")
+        page.wait(f"{alert}.checkVisibility()")
+        assert other in page.value(f"{alert}.innerText")
+        # As an answer of the first session would that renews its cookies after the second tab entered the other one.
+        page.value(f"fetch('/enter_cluster/default/first/{SESSION}').then(answer => answer.ok)")
+        page.wait(f"{alert}.hidden")
+        second.command("Page.bringToFront")
+        second.wait(f"{alert}.checkVisibility()")
+        assert SESSION in second.value(f"{alert}.innerText")
+        second.click("[data-back]")
+        second.wait(f"location.pathname === '/s/default/demo/{other}/' && {TEXT}.includes('fx-train')")
+        assert second.value("location.hash") == "#/jobs"
 
 
-def test_disabled_profiling_links_say_that_the_session_has_ended(page: Page, server: Served) -> None:
-    page.open(f"{server.url}{S}/#/actors")
-    page.wait("document.querySelector('[aria-label=\"Processes of a finished session cannot be profiled.\"]')")
+def test_an_ended_session_shows_its_time_and_is_not_polled_again_and_again(page: Page, server: Served) -> None:
+    page.open(f"{server.url}{S}/#/jobs")
+    page.wait(f"{TEXT}.includes('fx-train')")
+    loaded = "document.querySelector('[aria-label^=\"Last successful data load\"]')"
+    page.wait(f"getComputedStyle({loaded}, '::before').content.startsWith('\"As of 2026-11-15 20:58')")
+    assert page.value("document.querySelector('input[name=refresh]').checkVisibility()") is False
+    assert page.value("document.querySelectorAll('[aria-label^=\"Profiling is disabled\"]').length") > 0
+    seen = (
+        "[...document.querySelectorAll('[aria-label^=\"Profiling is disabled\"]')].some(one => one.checkVisibility())"
+    )
+    assert page.value(seen) is False, "processes of a finished session cannot be profiled"
+    sizes = (
+        "performance.getEntriesByType('resource').filter(one => one.name.endsWith('/api/jobs/'))"
+        ".map(one => one.transferSize)"
+    )
+    page.wait(f"{sizes}.length >= 2")
+    first, *again = page.value(sizes)
+    assert first > 0
+    assert set(again) == {0}, "from the cache of the browser"

@@ -15,6 +15,7 @@ from ray_history.server.completeness.assessment import Assessment, Reason, asses
 from ray_history.server.completeness.evidence import Evidence
 from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import redacted
+from ray_history.server.sessions.ending import Ending, ending_from
 from ray_history.server.sessions.liveness import State, start_ns
 from ray_history.server.sessions.overview import SessionOverview
 
@@ -32,6 +33,8 @@ class Row:
     state: RowState
     last_seen: float | None
     """The last sign of life, Unix seconds; None if unknown."""
+    end: Ending | None = None
+    """How a stored session ended, as far as its index and its ledgers show."""
     first_event_ns: int | None = None
     is_indexed: bool = False
     ray: str = ""
@@ -53,20 +56,21 @@ class Row:
     """Lines that the row does not show by itself: other jobs and errors."""
 
     @classmethod
-    def unindexed(cls, session: Session, overview: SessionOverview, state: State) -> Row:
+    def unindexed(cls, session: Session, overview: SessionOverview, state: State, end: Ending) -> Row:
         """A session that has no summary yet."""
         last_seen = max((ledger.written for ledger in overview.ledgers), default=0.0)
         return cls(
             session,
             state,
             last_seen or None,
+            end,
             nodes=len(overview.ledgers) or None,
             completeness=_completeness(overview, state),
             fields=_searchable(_names(session)),
         )
 
     @classmethod
-    def indexed(cls, session: Session, summary: Summary, overview: SessionOverview, state: State) -> Row:
+    def indexed(cls, session: Session, summary: Summary, overview: SessionOverview, state: State, end: Ending) -> Row:
         """A session with its summary, whose texts are already redacted."""
         facts, tasks, jobs = summary.facts, summary.tasks, summary.jobs
         first_ns, last_ns = facts.get("start_ns"), facts.get("last_ns")
@@ -78,6 +82,7 @@ class Row:
             session,
             state,
             last_seen or None,
+            end,
             first_event_ns=first_ns if isinstance(first_ns, int) else None,
             is_indexed=True,
             ray=str(facts.get("ray_version") or ""),
@@ -145,9 +150,11 @@ class Row:
 def make_row(session: Session, overview: SessionOverview, state: State, *, redact: bool) -> Row:
     """The row of a session, with or without its summary."""
     summary = overview.summary
+    facts = {} if summary is None else summary.facts
+    end = ending_from(state, facts, is_shut_down=overview.signs.is_shut_down, redact=redact)
     if summary is None:
-        return Row.unindexed(session, overview, state)
-    return Row.indexed(session, _redacted(summary) if redact else summary, overview, state)
+        return Row.unindexed(session, overview, state, end)
+    return Row.indexed(session, _redacted(summary) if redact else summary, overview, state, end)
 
 
 def search_fields(session: Session, summary: Summary) -> dict[str, str]:

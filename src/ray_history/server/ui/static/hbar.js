@@ -43,8 +43,6 @@
 
   const go = change => { const url = new URL(location.href); change(url.searchParams); location.assign(url); };
 
-  const PROFILING = 'Profiling is disabled by default';
-
   // Sessions that are entered by cookies are the same for all tabs: the rows of this page would come from the session that
   // another tab entered last, below the bar of this one.
   const watchSession = bar => {
@@ -97,19 +95,13 @@
       setTimeout(() => { label.textContent = 'Share'; }, 1500);
     });
     watchSession(bar);
+    if (bar.dataset.asOf) document.documentElement.style.setProperty('--hb-as-of', JSON.stringify(bar.dataset.asOf));
     const note = document.querySelector('[data-metrics]');
     const update = () => {
       note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
       // Setting up Grafana now would not bring back past metrics: hbar.css replaces the text of marked alerts.
       document.querySelectorAll('.MuiAlert-root:not([data-hb-no-metrics])').forEach(alert => {
         if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-no-metrics', '');
-      });
-      // Nor would enabling profiling on a head that is gone; its processes have ended.
-      document.querySelectorAll('[role=tooltip]:not([data-hb-no-profiling])').forEach(tooltip => {
-        if (tooltip.textContent.startsWith(PROFILING)) tooltip.setAttribute('data-hb-no-profiling', '');
-      });
-      document.querySelectorAll(`[aria-label^="${PROFILING}"]`).forEach(link => {
-        link.setAttribute('aria-label', 'Processes of a finished session cannot be profiled.');
       });
     };
     addEventListener('hashchange', update);
