@@ -1,7 +1,7 @@
 """Takes the screenshots of `docs/images/` from the product itself: `python -m tests.screenshots`.
 
-A real S3 server holds a made-up fleet, the captured session of a real Ray and a large generated one; the real server
-shows them in a real browser.
+A real S3 server holds a made-up fleet, the captured session of a real Ray, what is left of it without events, with a
+slow head and after a SIGKILL, and a large generated session; the real server shows them in a real browser.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ray_history.archive.stores import Store, open_store
 from tests.conftest import s3_variables
 from tests.server.serving import Served, served
 from tests.server.ui.fleets import DAY, Made, session_name, write_made
+from tests.server.ui.poor_sessions import KILLED, SESSION, SILENT, SLOW, write_poor_sessions
 from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
 from tests.support.seaweedfs import SeaweedFS
@@ -97,6 +98,7 @@ def fill(store: Store, folder: Path, now: float) -> None:
     for made in fleet(now):
         write_made(store, made, now, summarized=True)
     write_archive(store, Generation.C, REAL)
+    write_poor_sessions(store)
     capture = captured()
     for node, events in capture.events.items():
         is_head = (node, "gcs_server.out") in capture.logs
@@ -146,6 +148,12 @@ def take(browser: Chromium, server: Served) -> None:
     with page_of(browser) as page:
         page.open(f"{server.url}{REAL_PATH}/_session")
         page.picture(IMAGES / "session.png")
+    for cluster in (SILENT, SLOW, KILLED):
+        with page_of(browser, height=620) as page:
+            address = f"/s/{cluster.namespace}/{cluster.name}/{SESSION}"
+            assert server.get(f"{address}/api/version").status == 200
+            page.open(f"{server.url}{address}/_session")
+            page.picture(IMAGES / f"{cluster.name}.png")
     with page_of(browser) as page:
         page.open(f"{server.url}{REAL_PATH}/#/jobs/04000000")
         page.wait(f"{TEXT}.includes('Failed: ') && {TEXT}.includes('driver start')")

@@ -12,6 +12,7 @@ from ray_history.archive.catalog import read_catalog
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.index.summary import Summary
+from ray_history.server.formatting import duration
 from ray_history.server.sessions.overview import SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row
 from tests.history.rebuilt import JOB, NODE, actor, actor_life, actor_step, job, job_life, lifecycle, ns, task, task_id
@@ -94,6 +95,7 @@ def test_every_surface_counts_the_same_tasks(server: Served, page: Element, summ
     assert sum(summary.tasks.values()) == summary.facts["tasks"] == total
     assert summary.tasks["FAILED"] == summary.facts["failed_tasks"] == FAILED
     assert (row.finished, row.failed, row.other) == (FINISHED, FAILED, OTHER)
+    assert fact(page, "Duration") == duration(row.duration(0) or 0)
     assert fact(page, "Task attempts") == f"{total} {FAILED} failed"
     assert server.get(f"{_S}/_digest").json["failed_attempts"] == FAILED
     rows = server.get(f"{_S}/api/v0/tasks?exclude_internal=1&raw=1").rows

@@ -87,9 +87,17 @@ def _members(version: str) -> Iterator[tuple[str, bytes]]:
                 yield member.name.removeprefix(f"fixture-{version}/"), file.read()
 
 
-def write_archive(store: Store, generation: Generation, cluster: Cluster, root: str = "", version: str = NEWEST) -> str:
+def write_archive(
+    store: Store,
+    generation: Generation,
+    cluster: Cluster,
+    root: str = "",
+    version: str = NEWEST,
+    *,
+    capture: Capture | None = None,
+) -> str:
     """Store a capture in the layout of a generation; return the prefix of the session."""
-    capture = captured(version)
+    capture = capture or captured(version)
     flat = generation in (Generation.A, Generation.A_PRIME)
     place = layout.legacy_session_prefix if flat else layout.session_prefix
     prefix = place(root, cluster, capture.session)

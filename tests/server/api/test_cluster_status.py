@@ -44,8 +44,10 @@ def test_the_report_at_a_moment_is_made_from_the_tables(server: Served) -> None:
     text = ask(server, "whole", "/api/cluster_status?format=1&at=1794776170000").json["data"]["clusterStatus"]
     assert text.startswith("======== Autoscaler status: 2026-11-15 20:56:10.000000 ========\nNode status\n-----")
     assert f" 1 node_{HEAD_NODE}" in text
-    assert re.search(r"^ \d+[.]\d+/6[.]0 CPU$", text, re.MULTILINE)
+    assert re.search(r"^ \d+[.]\d+/6[.]0 CPU", text, re.MULTILINE)
     assert re.search(r"^ 0B/45.51GiB memory$", text, re.MULTILINE)
+    last = ask(server, "whole", "/api/cluster_status?format=1&at=1794776281000").json["data"]["clusterStatus"]
+    assert " 0.7/6.0 CPU (0.0 used of 0.1 reserved in placement groups)\n" in last, "as in the report of that moment"
     assert text.count("(unavailable in history server)") == 2
 
 

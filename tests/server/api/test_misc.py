@@ -63,7 +63,7 @@ def test_the_commit_and_session_come_from_other_sources_if_the_metadata_lack_the
     version = ask(server, "unpolled", "/api/version").json
     metadata = ask(server, "unpolled", "/api/v0/cluster_metadata").json["data"]
     assert (metadata["gitCommit"], metadata["sessionId"]) == (version["ray_commit"], SESSION)
-    assert (metadata["os"], metadata["pythonVersion"]) == ("linux", "3.11"), "from the first lines of logs"
+    assert metadata["os"] is None, "this archive has no log that tells"
 
 
 def test_any_other_polled_path_is_answered(archive: tuple[Store, Path]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
-from ray_history.server.api.resources import requested_resources, resource_lines
+from ray_history.server.api.resources import Held, requested_resources, resource_lines
 
 
 @pytest.mark.parametrize(
@@ -37,4 +39,16 @@ def test_resources_are_as_the_user_requested_them(text: str | None, requested: d
 def test_usage_is_written_as_the_autoscaler_does(
     total: dict[str, float], used: dict[str, float], lines: list[str]
 ) -> None:
-    assert resource_lines(total, used) == lines
+    assert resource_lines(total, Held(defaultdict(float, used))) == lines
+
+
+def test_what_placement_groups_reserve_is_named() -> None:
+    held = Held()
+    held.used["GPU"] += 0.25
+    held.used_in_groups["GPU"] += 0.25
+    held.reserved["GPU"] += 0.5
+    held.reserved["memory"] += 2**30
+    assert resource_lines({"GPU": 1.0, "memory": 2.0**31}, held) == [
+        "0.25/1.0 GPU (0.25 used of 0.5 reserved in placement groups)",
+        "0B/2.00GiB memory (0B used of 1.00GiB reserved in placement groups)",
+    ]

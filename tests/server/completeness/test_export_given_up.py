@@ -31,6 +31,9 @@ def test_every_surface_says_that_the_gcs_stopped_exporting(tmp_path: Path) -> No
         assert completeness["state"] == "incomplete"
         assert any(REASON in reason for reason in completeness["reasons"])
         assert REASON in server.get(f"{address}/api/v0/actors").json["data"]["result"]["partial_failure_warning"]
+        unknown = server.get(f"{address}/_completeness").json["unknown"]
+        assert "not exported by Ray" in unknown["nodes"]
+        assert "has to name" not in unknown["nodes"], "no setting would help"
         assert REASON in server.get(f"{address}/_session").body.decode().replace("&#39;", "'")
 
 

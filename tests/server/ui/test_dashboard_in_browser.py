@@ -283,7 +283,9 @@ def test_a_task_with_its_error_its_call_stack_and_its_logs(walk: Walk) -> None:
 
 def test_logs_from_the_nodes_to_the_text_of_a_file(walk: Walk) -> None:
     nodes = walk.ask("nodes?view=summary")["data"]["summary"]
-    walk.to("/logs", *(f"Node ID: {node['raylet']['nodeId']} (IP: {node['ip']})" for node in nodes))
+    walk.to(
+        "/logs", *(f"Node ID: {node['raylet']['nodeId']} (IP: {node['ip']}" for node in nodes), "(IP: 192.0.2.2, head)"
+    )
     walk.page.click(f"a[href*='{SIDE_NODE}']")
     logs = walk.ask(f"api/v0/logs?node_id={SIDE_NODE}")["data"]["result"]
     walk.until("raylet.out")
@@ -315,7 +317,7 @@ def test_the_logs_of_a_node_that_died_before_the_end_can_be_found(chromium: Chro
         walk = Walk(page, server, session)
         states = {node["raylet"]["nodeId"]: node["raylet"]["state"] for node in nodes_of(walk, "summary")}
         assert states == {NODE: "DEAD", OTHER_NODE: "DEAD"}, "as the end of the cluster left them"
-        assert {node["ip"] for node in nodes_of(walk, "logs")} == {"192.0.2.2, head", "192.0.2.9, DEAD"}
+        assert {node["ip"] for node in nodes_of(walk, "logs")} == {"192.0.2.2", "192.0.2.9, DEAD"}
         page.open(f"{server.url}{session}/#/logs")
         walk.until(f"Node ID: {OTHER_NODE} (IP: 192.0.2.9, DEAD)")
         page.click(f"a[href*='{OTHER_NODE}']")

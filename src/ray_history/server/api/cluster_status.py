@@ -19,7 +19,7 @@ from starlette.responses import Response
 from ray_history.history.read.views import View
 from ray_history.history.registry import CLUSTER_TERMINATED
 from ray_history.server.api.polled import polled_answer
-from ray_history.server.api.resources import Amounts, held_resources, requested_resources, resource_lines
+from ray_history.server.api.resources import Amounts, Held, held_resources, requested_resources, resource_lines
 from ray_history.server.http.responses import enveloped
 from ray_history.server.loose_json import amounts_of, object_of
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -59,7 +59,7 @@ class ClusterReport:
     idle: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     total: Amounts = field(default_factory=lambda: defaultdict(float))
-    used: Amounts = field(default_factory=lambda: defaultdict(float))
+    held: Held = field(default_factory=Held)
     demands: Counter[str] = field(default_factory=Counter)
     """Tasks and actors that wait for resources, by these."""
 
@@ -86,12 +86,13 @@ def collect_report(request: SessionRequest) -> ClusterReport:
     report = ClusterReport(request.view.at or request.open.facts.get("last_ns"))
     view = View(request.view.at)  # in the closed view of an ended session nothing runs or waits
     held = held_resources(request, view)
-    for amounts in held.values():
-        _add(report.used, amounts)
+    for of_node in held.values():
+        report.held.add(of_node)
     for node in _nodes(request, view):
         if node.state != "DEAD":
-            (report.active if held.get(node.node_id) else report.idle)[node.group] += 1
-            _add(report.total, amounts_of(msgspec.json.decode(node.resources)))
+            (report.active if node.node_id in held else report.idle)[node.group] += 1
+            for name, amount in amounts_of(msgspec.json.decode(node.resources)).items():
+                report.total[name] += amount
         elif not node.planned_departure:
             report.failures.append(f"{node.group}: NodeTerminated ({node.place})")
     for resources, count in _waiting(request, view):
@@ -99,11 +100,6 @@ def collect_report(request: SessionRequest) -> ClusterReport:
         if shape:
             report.demands[str(shape)] += count
     return report
-
-
-def _add(total: Amounts, amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        total[name] += amount
 
 
 def _nodes(request: SessionRequest, view: View) -> list[NodeRow]:
@@ -152,7 +148,7 @@ def render_report(report: ClusterReport) -> str:
             "Resources",
             rule,
             "Total Usage:",
-            *_lines(resource_lines(report.total, report.used), "(no resources)"),
+            *_lines(resource_lines(report.total, report.held), "(no resources)"),
             "",
             "From request_resources:",
             _UNKNOWN,

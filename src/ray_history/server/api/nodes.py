@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ray_history.history.read.views import View
 from ray_history.server.api.actors import actors_of, polled_details, polled_summaries
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
-from ray_history.server.api.resources import held_resources, resource_lines
+from ray_history.server.api.resources import Held, held_resources, resource_lines
 from ray_history.server.http.responses import ApiError, enveloped
 from ray_history.server.loose_json import amounts_of, object_of, objects_of
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -122,7 +122,7 @@ def _summary(request: SessionRequest) -> Response:
         node.pop("actors", None)
         nodes.append(node)
         total = amounts_of(msgspec.json.decode(row.resources))
-        text = resource_texts.get(row.node_id) or "\n".join(resource_lines(total, held.get(row.node_id, {})))
+        text = resource_texts.get(row.node_id) or "\n".join(resource_lines(total, held.get(row.node_id) or Held()))
         if text:
             resources[row.node_id] = text
     return enveloped({"summary": request.redacted(nodes), "nodeLogicalResources": resources}, "Node summary fetched.")

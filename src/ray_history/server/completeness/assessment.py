@@ -83,7 +83,8 @@ RULES = (
         lambda evidence: (
             "No event was received from Ray"
             + (" so far" if evidence.is_live else "")
-            + ": jobs, tasks, actors and failures are unknown, which does not mean that nothing failed. Ray sends "
+            + ": tasks are unknown, and jobs, actors and nodes too, unless the dashboard reported them. This does not "
+            "mean that nothing failed. Ray sends "
             f"events only if {', '.join(_VARIABLES[:-1])} and {_VARIABLES[-1]} are set for every Ray process."
         ),
         concerns_tables=True,
@@ -115,6 +116,11 @@ RULES = (
         lambda evidence: evidence.lost_contact,
         lambda _: "lost contact",
         lambda _: "The heartbeats stopped without a shutdown: the last seconds are lost.",
+    ),
+    Rule(
+        lambda evidence: evidence.is_killed,
+        lambda _: "killed",
+        lambda _: "Ray was killed: its processes could not send the events of their last seconds.",
     ),
     Rule(
         lambda evidence: evidence.cut_off.count and not evidence.is_live and not evidence.lost_contact,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ray_history.archive.ledger import Ledger
 from ray_history.index.summary import Summary
+from ray_history.server.sessions.ending import ending, ending_of
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import SessionOverview
@@ -56,6 +57,8 @@ class Evidence:
     """Uploads continue: events that are not stored yet may still be, and no collector was cut off."""
     lost_contact: bool = False
     """Heartbeats stopped without a shutdown."""
+    is_killed: bool = False
+    """The processes of Ray were killed while collectors still ran."""
     cut_off: Nodes = Nodes()
     """Nodes whose collectors did not shut down in order."""
     without_files: Nodes = Nodes()
@@ -94,6 +97,7 @@ class Evidence:
             cls.from_ledgers(request.open.ledgers.values()),
             has_event_files=any(manifest.events.values()),
             is_live=request.open.ended_ns is None,
+            is_killed=ending(request).word == "killed",
             cut_off=cut_off,
             without_files=without_files,
             log_bytes_lost=int(manifest.facts.get("log_bytes_lost") or 0),
@@ -116,6 +120,7 @@ class Evidence:
             has_event_files=None if summary is None else summary.event_files + summary.journals > 0,
             is_live=state == "live",
             lost_contact=state == "lost",
+            is_killed=ending_of(overview, state, redact=True).word == "killed",
             without_files=Nodes(int(facts.get("nodes_without_files") or 0)),
             log_bytes_lost=int(facts.get("log_bytes_lost") or 0),
             problem_count=summary.problem_count if summary else 0,

@@ -55,6 +55,8 @@ EXPECTED = {
 }
 
 
+_OF_THE_GCS = ("actors", "jobs", "nodes")
+"""Listings whose events the GCS sends; workers send those about tasks."""
 _ONLY_TASKS_BEFORE = (2, 50)
 """The first Ray with events about anything but tasks, and with profile events."""
 
@@ -109,6 +111,8 @@ def _not_exported(request: SessionRequest, listing: str, types: tuple[str, ...])
     version = minor_version(request.open.facts.get("ray_version"))
     if listing != "tasks" and version is not None and version < _ONLY_TASKS_BEFORE:
         why, mend = f"not exported by Ray {version[0]}.{version[1]}", ""
+    elif listing in _OF_THE_GCS and any(ledger.export_given_up for ledger in request.open.ledgers.values()):
+        why, mend = "not exported by Ray", ""
     else:
         why, mend = "not exported by Ray", f" {EXPOSABLE_EVENT_TYPES} has to name {' and '.join(types)}."
     if listing == "timeline":

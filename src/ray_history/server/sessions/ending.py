@@ -14,6 +14,7 @@ from ray_history.server.formatting import clip
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.liveness import State
+from ray_history.server.sessions.overview import SessionOverview
 
 Word = Literal["live", "ended", "stopped", "killed", "lost contact", "unknown"]
 
@@ -27,11 +28,16 @@ class Ending:
 def ending(request: SessionRequest) -> Ending:
     """The word for the end of an open session, as badges show it."""
     session = request.open
-    return ending_from(session.state, session.facts, is_shut_down=session.signs.is_shut_down, redact=request.redact)
+    return _ending(session.state, session.facts, is_shut_down=session.signs.is_shut_down, redact=request.redact)
 
 
-def ending_from(state: State, facts: Mapping[str, Any], *, is_shut_down: bool, redact: bool) -> Ending:
-    """The word for the end of a session, from the facts of its index."""
+def ending_of(overview: SessionOverview, state: State, *, redact: bool) -> Ending:
+    """The word for the end of a session in a list; without a summary its logs are unknown."""
+    facts = overview.summary.facts if overview.summary else {}
+    return _ending(state, facts, is_shut_down=overview.signs.is_shut_down, redact=redact)
+
+
+def _ending(state: State, facts: Mapping[str, Any], *, is_shut_down: bool, redact: bool) -> Ending:
     if state == "live":
         return Ending("live", "Its collectors still send heartbeats.")
     if state == "lost":

@@ -55,13 +55,15 @@ class LifeSigns:
         return "unknown"
 
     def end_ns(self, now: float, *, started: float, last_event_ns: int | None) -> int | None:
-        """When the session ended, in nanoseconds; None while it is live.
+        """When the session ended, in nanoseconds; None while it is live."""
+        return None if self.state(now) == "live" else self.last_ns(started=started, last_event_ns=last_event_ns)
 
-        The last event marks the end. Without events it is the last heartbeat or upload, but never before the start that
-        the session's name gives: modification times may come from a copy with a wrong clock.
+    def last_ns(self, *, started: float, last_event_ns: int | None) -> int:
+        """When the session was last seen, in nanoseconds: at its last event.
+
+        Without events it is the last heartbeat or upload, but never before the start that the session's name gives:
+        modification times may come from a copy with a wrong clock.
         """
-        if self.state(now) == "live":
-            return None
         return last_event_ns or round(max(self.alive_until or self.newest_object, started) * 1e9)
 
 

@@ -80,17 +80,19 @@ def test_moving_the_slider_selects_a_moment(page: Page, server: Served) -> None:
     assert page.value("location.hash") == "#/jobs"
 
 
-def test_the_bar_stays_above_the_dashboard_while_scrolling(page: Page, server: Served) -> None:
-    page.open(f"{server.url}{S}/#/actors")
-    page.wait(f"{TEXT}.includes('BadInit') || {TEXT}.includes('Counter')")
-    page.value("scrollTo(0, 400)")
-    page.wait("scrollY > 100")
-    assert page.value("document.querySelector('.hbar').getBoundingClientRect().top") == 0
-    page.wait(
-        "document.elementFromPoint(100, 24).closest('.hbar') && !document.elementFromPoint(100, 60).closest('.hbar')"
-    )
-    fixed = "[...document.querySelectorAll('#root *')].filter(one => getComputedStyle(one).position === 'fixed')"
-    assert page.value(f"{fixed}.map(one => one.getBoundingClientRect().top)") == [48]
+def test_the_bar_stays_above_the_dashboard_while_scrolling(chromium: Chromium, server: Served) -> None:
+    with chromium.page(height=500) as page:
+        page.open(f"{server.url}{S}/#/actors")
+        page.wait(f"{TEXT}.includes('BadInit') || {TEXT}.includes('Counter')")
+        page.value("scrollTo(0, 400)")
+        page.wait("scrollY > 100")
+        assert page.value("document.querySelector('.hbar').getBoundingClientRect().top") == 0
+        page.wait(
+            "document.elementFromPoint(100, 24).closest('.hbar')"
+            " && !document.elementFromPoint(100, 60).closest('.hbar')"
+        )
+        fixed = "[...document.querySelectorAll('#root *')].filter(one => getComputedStyle(one).position === 'fixed')"
+        assert page.value(f"{fixed}.map(one => one.getBoundingClientRect().top)") == [48]
 
 
 def test_the_metrics_page_says_that_metrics_are_not_stored(page: Page, server: Served) -> None:

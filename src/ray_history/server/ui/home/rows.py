@@ -15,7 +15,7 @@ from ray_history.server.completeness.assessment import Assessment, Reason, asses
 from ray_history.server.completeness.evidence import Evidence
 from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.ending import Ending, ending_from
+from ray_history.server.sessions.ending import Ending, ending_of
 from ray_history.server.sessions.liveness import State, start_ns
 from ray_history.server.sessions.overview import SessionOverview
 
@@ -74,14 +74,16 @@ class Row:
         """A session with its summary, whose texts are already redacted."""
         facts, tasks, jobs = summary.facts, summary.tasks, summary.jobs
         first_ns, last_ns = facts.get("start_ns"), facts.get("last_ns")
-        last_seen = last_ns / 1e9 if isinstance(last_ns, int | float) else max(summary.newest_file, session.started)
+        last_ns = overview.signs.last_ns(
+            started=session.started, last_event_ns=last_ns if isinstance(last_ns, int) else None
+        )
         first = min(jobs, key=_job_order, default=None)
         failed_jobs = summary.jobs_by_status.get("FAILED", 0)
         finished, failed = tasks.get("FINISHED", 0), tasks.get("FAILED", 0)
         return cls(
             session,
             state,
-            last_seen or None,
+            last_ns / 1e9 or None,
             end,
             first_event_ns=first_ns if isinstance(first_ns, int) else None,
             is_indexed=True,
@@ -144,14 +146,13 @@ class Row:
 
     def duration(self, now: float) -> float | None:
         end = now if self.state == "live" else self.last_seen
-        return None if end is None else max(end - self.started, 0.0)
+        return None if end is None else max(end - start_ns(self.session.started, self.first_event_ns) / 1e9, 0.0)
 
 
 def make_row(session: Session, overview: SessionOverview, state: State, *, redact: bool) -> Row:
     """The row of a session, with or without its summary."""
     summary = overview.summary
-    facts = {} if summary is None else summary.facts
-    end = ending_from(state, facts, is_shut_down=overview.signs.is_shut_down, redact=redact)
+    end = ending_of(overview, state, redact=redact)
     if summary is None:
         return Row.unindexed(session, overview, state, end)
     return Row.indexed(session, _redacted(summary) if redact else summary, overview, state, end)

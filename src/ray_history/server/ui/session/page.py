@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -42,8 +43,8 @@ class StateLabel:
     """How it ended, as badges say it."""
     end_ns: int
     """0 while the session is live."""
-    reason: str
-    """How the state is known."""
+    evidence: str
+    """How the word is known."""
 
 
 def state_label(request: SessionRequest) -> StateLabel:
@@ -70,6 +71,7 @@ def session_page(frontends: Frontends) -> Handler:
             facts=facts,
             started_ns=request.open.started_ns,
             state=state_label(request),
+            duration=_duration(request),
             jobs=jobs[:_SHOWN_JOBS],
             jobs_total=len(jobs),
             failed_jobs=sum(job.status == "FAILED" for job in jobs),
@@ -90,6 +92,14 @@ def session_page(frontends: Frontends) -> Handler:
         )
 
     return answer
+
+
+def _duration(request: SessionRequest) -> float | None:
+    """Seconds from the start to the end, of a live session until now; None if nothing says when it was seen."""
+    session = request.open
+    if session.state == "unknown":
+        return None
+    return max((session.ended_ns or time.time_ns()) - session.started_ns, 0) / 1e9
 
 
 def _address(request: SessionRequest, path: str) -> str:
