@@ -513,7 +513,7 @@ _RUNTIME_ENVS = Table(
         *_details("ref_cnt error"),
     ),
     key="creation_time_ms",
-    tie_breakers=", node_id, runtime_env",
+    tie_breakers=", position, node_id, runtime_env",
     default_order="creation_time_ms desc nulls first",
     filters=_filters(text="error node_id runtime_env", flags="success"),
     runtime_envs={"runtime_env": "runtime_env"},

@@ -108,8 +108,8 @@ def test_runtime_environments_are_listed_slowest_first_as_in_ray(tmp_path: Path)
     store = open_store(DirectorySettings(tmp_path / "archive"))
     prefix = write_archive(store, Generation.C, Cluster("default", "demo"))
     rows = [
-        {"runtime_env": {"pip": [str(time)]}, "success": True, "creation_time_ms": time, "node_id": "f" * 56}
-        for time in ("9", "10", None, "1")
+        {"runtime_env": {"pip": [name]}, "success": True, "creation_time_ms": time, "node_id": "f" * 56}
+        for name, time in (("z", "9"), ("a", "9"), ("b", "10"), ("c", None), ("d", "1"))
     ]
     for polled in captured().polled:
         if "v0__runtime_envs" in polled:
@@ -118,7 +118,8 @@ def test_runtime_environments_are_listed_slowest_first_as_in_ray(tmp_path: Path)
             )
     with served(store, tmp_path / "cache") as server:
         listed = fetch(server, "runtime_envs").rows
-        assert [row["creation_time_ms"] for row in listed] == [None, "10", "9", "1"]
+        assert [row["creation_time_ms"] for row in listed] == [None, "10", "9", "9", "1"]
+        assert [row["runtime_env"]["pip"] for row in listed[2:4]] == [["z"], ["a"]], "in the polled order"
         assert fetch(server, "runtime_envs", limit=2).rows == listed[:2]
         shortest = fetch(server, "runtime_envs", order="asc", limit=2).rows
         assert [row["creation_time_ms"] for row in shortest] == ["1", "9"]

@@ -60,11 +60,12 @@ create or replace macro transitions_of(kind) as table
     from rare_event
     where event_type = kind;
 
--- The rows of a state API listing that the collector polled; those of the detailed one if there are several.
+-- The rows of a state API listing that the collector polled, with their positions; those of the detailed one if there are
+-- several.
 create or replace macro polled_rows(kind) as table
-    select unnest(from_json(body->'$.data.result.result', '["JSON"]')) as row
+    select unnest(rows) as row, generate_subscripts(rows, 1) as position
     from (
-        select body
+        select from_json(body->'$.data.result.result', '["JSON"]') as rows
         from document
         where source = 'endpoint' and regexp_full_match(name, 'restful__api__v0__' || kind || '([?].*)?')
         order by contains(name, 'detail=1') desc, name

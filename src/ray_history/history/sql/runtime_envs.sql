@@ -6,7 +6,8 @@ select
     try_cast(row->>'creation_time_ms' as double) as creation_time_ms,
     row->>'node_id' as node_id,
     to_bigint(row->>'ref_cnt') as ref_cnt,
-    row->>'error' as error
+    row->>'error' as error,
+    position  -- Ray sorts by creation_time_ms, and leaves rows with equal ones as they came from the nodes
 from polled_rows('runtime_envs')
 where coalesce(
     row->>'node_id' in (select node_id from nodes_at(moment))
