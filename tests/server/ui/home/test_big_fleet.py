@@ -37,5 +37,11 @@ def test_a_fleet_of_two_thousand_sessions(tmp_path: Path) -> None:
             assert names(home(server, f"?q={one.submission_id}")) == [one.cluster.name]
         lost = {one.cluster.name for one in made if one.state == "lost"}
         assert set(names(home(server, "?state=lost&complete=0"))) == lost
+        newest = server.get("/clusters")
+        assert len(newest.json) == 100
+        assert f"the newest 100 of {SESSIONS} stored sessions" in newest.headers["x-ray-history-note"]
+        whole = server.get(f"/clusters?limit={SESSIONS}")
+        assert len(whole.json) == SESSIONS
+        assert "x-ray-history-note" not in whole.headers
         failing = sum(bool(one.failed) for one in made)
         assert home(server, "?failed=1").one("p", "dim").text == f"{failing} of {SESSIONS:,} sessions match"
