@@ -95,6 +95,7 @@ def test_a_browser_enters_a_session_in_all_of_kuberays_ways(server: Served, path
         "session_name",
         "owner_kind",
         "owner_name",
+        "session_renewed",
     }
     assert server.get("/api/v0/nodes", entered).json["data"]["result"]["total"] == 2
 
