@@ -20,6 +20,7 @@ from tests.history.rebuilt import (
     NODE,
     OTHER_NODE,
     OTHER_WORKER,
+    START,
     WORKER,
     Event,
     Rebuilt,
@@ -1033,6 +1034,25 @@ def test_facts_describe_the_session(built: Built) -> None:
         "failed_tasks": 1,
     }
     assert {name: facts[name] for name in expected} == expected
+
+
+def test_a_session_lasts_until_its_nodes_were_seen_last(built: Built) -> None:
+    """A task that runs for hours, or a cluster without work, sends no events."""
+    seen = [
+        document(
+            "endpoint",
+            "restful__nodes?view=summary",
+            {"data": {"summary": [{"now": START / 1e9 + 70.5}, {"now": None}]}},
+        ),
+        document("endpoint", f"restful__nodes__{NODE}", {"data": {"detail": {"now": START / 1e9 + 90.25}}}),
+        document("endpoint", f"restful__nodes__{OTHER_NODE}", {"data": {"detail": "?"}}),
+    ]
+    running = [task(task_id(1)), lifecycle(task_id(1), ("RUNNING", 3))]
+    assert built(*running, documents=seen[:1]).facts["last_ns"] == ns(70.5)
+    assert built(*running, documents=seen).facts["last_ns"] == ns(90.25)
+    assert some(built(documents=seen).facts, "start_ns last_ns") == (None, ns(90.25))
+    late = lifecycle(task_id(1), ("FINISHED", 100))
+    assert built(*running, late, documents=seen).facts["last_ns"] == ns(100)
 
 
 @pytest.mark.parametrize(

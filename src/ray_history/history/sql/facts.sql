@@ -78,6 +78,16 @@ lifetime as (
         select null, max(spans[-1].endTime) from observed_tasks where state not in ('FINISHED', 'FAILED')
         union all
         select null, max(event_ns) from cluster_events
+        union all
+        -- Without work no events come, nor while a task runs. Pages of nodes have the time at which a node was seen last.
+        select null, max(to_bigint(round(try_cast(now as double) * 1000)) * 1000000)
+        from (
+            select unnest(json_extract(body, '$.data.summary[*].now')) as now
+            from document where source = 'endpoint' and name = 'restful__nodes?view=summary'
+            union all
+            select body->'$.data.detail.now'
+            from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}')
+        )
     )
 )
 select
