@@ -179,6 +179,8 @@ def test_an_answer_that_cannot_be_compared_in_time_says_how_old_it_is(
             assert node_count(answer) == 2
             assert int(answer.headers[AGE]) >= 2.5 * 3600
             assert f"{answer.headers[AGE]} s old" in answer.headers[NOTE]
+            warning = answer.json["data"]["result"]["partial_failure_warning"]
+            assert f"This answer is {answer.headers[AGE]} s old: " in warning, "`ray list` shows it"
         assert "s old: comparing with the archive" in server.get(f"{S}/").body.decode()
         assert len(comparisons) == 1
         proceed.set()

@@ -9,10 +9,12 @@ from ray_history.server.sessions.memo import cached_per_session
 
 
 def warning(request: SessionRequest, table: str = "") -> str:
-    """What was lost or could not be read, and whether the sources of a table were not stored."""
+    """What was lost or could not be read, what was not stored of the sources of a table, and how old the answer is."""
     # The same at every moment, so it is computed once for the whole session.
     now = SessionRequest(request.http, request.open, request.open.view(), request.redact)
-    return " ".join(filter(None, (unknown(now).get(table), *_lost(now))))
+    age = request.http.scope.get("ray_history.age")
+    late = f"This answer is {age}." if age else ""
+    return " ".join(filter(None, (late, unknown(now).get(table), *_lost(now))))
 
 
 @cached_per_session

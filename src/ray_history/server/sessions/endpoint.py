@@ -152,8 +152,9 @@ class SessionEndpoint:
 
 
 def _noting_age(scope: Scope, send: Send, age: int) -> Send:
-    """Adds the age to the headers of the answer, and to the notes that pages show."""
+    """Adds the age to the headers of the answer, to the notes that pages show, and to the warnings of listings."""
     note = f"{age} s old: comparing with the archive failed or is not finished"
+    scope["ray_history.age"] = note
     scope["ray_history.note"] = "; ".join(filter(None, (scope.get("ray_history.note"), note)))
 
     async def out(message: Message) -> None:
