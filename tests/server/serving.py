@@ -20,6 +20,7 @@ from ray_history.index.build.order import Builds
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.server.app import AppConfig, make_app
+from ray_history.server.http.connections import LimitedConnection
 from ray_history.server.sessions.manager import Sessions
 from tests.support.processes import free_port
 
@@ -84,7 +85,9 @@ def served(
     sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
     port = free_port()
     app = make_app(sessions, choices or AppConfig())
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, proxy_headers=False))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, proxy_headers=False, http=LimitedConnection)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -6,13 +6,13 @@ browser entered by cookie. Both lead to the same routes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -35,6 +35,7 @@ from ray_history.server.auth import AuthBackend, Guard, Hidden, Login, NoAuth, a
 from ray_history.server.completeness.status import Status
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.compression import Compression
+from ray_history.server.http.connections import CONNECTIONS, Connections
 from ray_history.server.http.middleware import Limits, RequestLog, RequestStatistics, SecurityHeaders, UnhandledErrors
 from ray_history.server.http.ray_proxy import RayProxy
 from ray_history.server.http.response_cache import ResponseCache
@@ -75,6 +76,7 @@ class AppConfig:
     fleet: Fleet = field(default_factory=Fleet)
     prebuild: int = 0
     """How many of the newest sessions are indexed before anyone opens them."""
+    connections: Connections = field(default_factory=Connections)
     worker: str = ""
     """The name of this process, if the server has several."""
 
@@ -111,12 +113,12 @@ class Services:
         )
 
     @asynccontextmanager
-    async def lifespan(self, _: Starlette) -> AsyncIterator[dict[str, asyncio.Event]]:
+    async def lifespan(self, _: Starlette) -> AsyncIterator[dict[str, Any]]:
         self.sessions.indexer.prepare()
         self.prebuilder.start()
         async with self.config.fleet.followed():
             with shutdown_event() as shutdown:
-                yield {SHUTDOWN: shutdown}
+                yield {SHUTDOWN: shutdown, CONNECTIONS: self.config.connections}
         await run_in_threadpool(self.prebuilder.stop)
         await run_in_threadpool(self.session_list.close)
         await self.config.auth.close()
@@ -133,7 +135,10 @@ class Services:
         return SessionEndpoint(self.sessions, handler, self.config.redact, self.responses, render_error)
 
     async def metrics(self, _: Request) -> Response:
-        return await run_in_threadpool(metrics, self.statistics, self.sessions, self.config.fleet, self.config.worker)
+        config = self.config
+        return await run_in_threadpool(
+            metrics, self.statistics, config.connections, self.sessions, config.fleet, config.worker
+        )
 
     async def dashboard_file(self, request: Request) -> Response:
         return self.frontends.file(request.path_params["name"])

@@ -14,6 +14,7 @@ from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth import make_backend
+from ray_history.server.http.connections import Connections, LimitedConnection
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import api_server, make_fleet
 from ray_history.server.sessions.manager import Sessions
@@ -43,6 +44,7 @@ def application(settings: ServerSettings) -> ASGIApp:
             auth=make_backend(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
             prebuild=settings.prebuild,
+            connections=Connections(settings.connections_per_address, settings.request_timeout),
             worker=str(os.getpid()) if settings.workers > 1 else "",
         ),
     )
@@ -62,11 +64,11 @@ def serve(settings: ServerSettings) -> None:
         ssl_keyfile=settings.tls_key,
         log_config=None,
         access_log=False,
+        http=LimitedConnection,
         server_header=False,
         proxy_headers=False,  # the guard reads them, from trusted peers only
         timeout_keep_alive=30,
         timeout_graceful_shutdown=30,
-        h11_max_incomplete_event_size=64 << 10,
     )
 
 

@@ -20,6 +20,16 @@ class WebSettings:
     tls_cert: str | None = setting(None, "TLS certificate file; enables HTTPS.", is_file=True)
     tls_key: str | None = setting(None, "Private key of the TLS certificate.", is_file=True)
     workers: int = setting(1, "Number of server processes; they share the cache.", minimum=1, maximum=64)
+    request_timeout: float = setting(
+        30.0, "How long a client may take to send a request.", minimum=1, maximum=3600, metavar="SECONDS"
+    )
+    connections_per_address: int = setting(
+        512,
+        "Maximum number of connections from one address, per process. Connections on which no request is being "
+        "answered make room for new ones.",
+        minimum=1,
+        metavar="NUMBER",
+    )
     dashboard_dir: str | None = setting(
         None,
         "A Ray Dashboard build, or a directory with one build per Ray version, in addition to the build of the "

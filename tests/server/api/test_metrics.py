@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ray_history.server.api.metrics import metrics
+from ray_history.server.http.connections import Connections
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 
@@ -20,6 +21,8 @@ EXPECTED = {
     "ray_history_request_seconds_total": ("counter", set()),
     "ray_history_request_duration_seconds": ("histogram", {"le"}),
     "ray_history_requests_running": ("gauge", set()),
+    "ray_history_connections_open": ("gauge", set()),
+    "ray_history_connections_closed_total": ("counter", {"reason"}),
     "ray_history_sessions_open": ("gauge", set()),
     "ray_history_sessions_opened_total": ("counter", set()),
     "ray_history_cache_bytes": ("gauge", set()),
@@ -39,7 +42,7 @@ def page(worker: str = "") -> str:
     statistics.requests["GET", 200], statistics.seconds = 2, 0.75
     for seconds in (0.25, 0.5):
         statistics.durations.observe(seconds)
-    return bytes(metrics(statistics, SESSIONS, Fleet(), worker).body).decode()
+    return bytes(metrics(statistics, Connections(), SESSIONS, Fleet(), worker).body).decode()
 
 
 def test_names_and_types_are_stable() -> None:
@@ -69,6 +72,8 @@ def test_values_are_those_of_the_process() -> None:
         "ray_history_request_duration_seconds_count": 2,
         "ray_history_request_duration_seconds_sum": 0.75,
         "ray_history_requests_running": 0,
+        "ray_history_connections_open": 0,
+        "ray_history_connections_closed_total": 0,
         "ray_history_sessions_open": 2,
         "ray_history_sessions_opened_total": 3,
         "ray_history_cache_bytes": 4096,

@@ -16,6 +16,7 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.api.metrics import metrics
 from ray_history.server.app import AppConfig
+from ray_history.server.http.connections import Connections
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from tests.server.serving import Served, served
@@ -143,7 +144,7 @@ def test_metrics_have_exact_counts_of_any_size(server: Served) -> None:
     statistics = RequestStatistics()
     for number in (999_999, 12_345_678, 12_345_679):
         statistics.requests["GET", 200], statistics.seconds = number, number + 0.125
-        told = bytes(metrics(statistics, server.sessions, Fleet()).body).decode()
+        told = bytes(metrics(statistics, Connections(), server.sessions, Fleet()).body).decode()
         numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
         assert float(numbers['ray_history_requests_total{method="GET",status="200"}']) == number
         assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125
@@ -153,5 +154,5 @@ def test_an_overlong_address_is_refused_in_plain_text(server: Served) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = connection.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.startswith(b"HTTP/1.1 414 ")
     assert b"text/plain" in answer

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from ray_history.server.http.connections import CLOSING_REASONS, Connections
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from ray_history.server.sessions.manager import Sessions
@@ -24,6 +25,7 @@ class ServerMetrics(Collector):
     """
 
     statistics: RequestStatistics
+    connections: Connections
     sessions: Sessions
     fleet: Fleet
     worker: str = ""
@@ -47,6 +49,15 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily("ray_history_request_seconds", "Time spent on all requests.", statistics.seconds)
         yield from statistics.durations.collect()
         yield GaugeMetricFamily("ray_history_requests_running", "Requests being answered.", statistics.running)
+        yield GaugeMetricFamily(
+            "ray_history_connections_open", "Open connections, without web sockets.", self.connections.open_count
+        )
+        closed = CounterMetricFamily(
+            "ray_history_connections_closed", "Connections that a limit closed, by reason.", labels=("reason",)
+        )
+        for reason in CLOSING_REASONS:
+            closed.add_metric((reason,), self.connections.closed[reason])
+        yield closed
         yield GaugeMetricFamily("ray_history_sessions_open", "Open sessions.", sessions.open_count)
         yield CounterMetricFamily("ray_history_sessions_opened", "Sessions opened or refreshed.", sessions.opened_total)
         yield GaugeMetricFamily(
@@ -72,6 +83,8 @@ class ServerMetrics(Collector):
         )
 
 
-def metrics(statistics: RequestStatistics, sessions: Sessions, fleet: Fleet, worker: str = "") -> Response:
-    page = generate_latest(ServerMetrics(statistics, sessions, fleet, worker))
+def metrics(
+    statistics: RequestStatistics, connections: Connections, sessions: Sessions, fleet: Fleet, worker: str = ""
+) -> Response:
+    page = generate_latest(ServerMetrics(statistics, connections, sessions, fleet, worker))
     return Response(page, media_type="text/plain; version=0.0.4")

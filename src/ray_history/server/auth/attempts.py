@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address, ip_network
+
+from ray_history.server.http.connections import network_of
 
 _PEERS = 10_000
 
@@ -19,24 +20,14 @@ class Attempts:
 
     def wait(self, peer: str) -> float:
         """Seconds until the peer may try again; 0 if it may now."""
-        failures = self._failures.get(_source(peer))
+        failures = self._failures.get(network_of(peer))
         if failures is None or len(failures) < self._most:
             return 0.0
         return max(0.0, failures[0] + self._seconds - self._clock())
 
     def failed(self, peer: str) -> None:
-        source = _source(peer)
+        source = network_of(peer)
         self._failures.setdefault(source, deque(maxlen=self._most)).append(self._clock())
         self._failures.move_to_end(source)
         while len(self._failures) > _PEERS:
             self._failures.popitem(last=False)
-
-
-def _source(peer: str) -> str:
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return peer
-    if isinstance(address, IPv6Address) and not address.ipv4_mapped:
-        return str(ip_network((address, 64), strict=False))
-    return peer
