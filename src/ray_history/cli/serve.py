@@ -61,7 +61,7 @@ def command(context: click.Context, /, **flags: Any) -> None:
 def _check(settings: ServerSettings) -> None:
     """Refuse settings that the worker processes would refuse, before any of them starts."""
     from ray_history.kube import Misconfigured
-    from ray_history.server.auth import InvalidAuth, check_exposure, is_loopback, make_backend
+    from ray_history.server.auth import InvalidAuth, check_exposure, is_local, make_backend
     from ray_history.server.live import api_server, make_fleet
 
     try:
@@ -70,7 +70,7 @@ def _check(settings: ServerSettings) -> None:
         make_fleet(settings)
     except (InvalidAuth, Misconfigured) as error:
         raise click.ClickException(str(error)) from None
-    if settings.auth == "none" and not is_loopback(settings.host):
+    if settings.auth == "none" and not is_local(settings.host):
         logger.warning(
             "serving %s:%d without authentication: every client can see every session; "
             "restrict access with --auth token, kubernetes or header",

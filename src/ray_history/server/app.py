@@ -31,7 +31,7 @@ from ray_history.server.api.kuberay import Addressing
 from ray_history.server.api.metrics import metrics
 from ray_history.server.api.misc import anything_polled
 from ray_history.server.api.openapi import document
-from ray_history.server.auth import AuthBackend, Guard, Hidden, Login, NoAuth, audit, viewer_of
+from ray_history.server.auth import AllowedHosts, AuthBackend, Guard, Hidden, Login, NoAuth, audit, viewer_of
 from ray_history.server.completeness.status import Status
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.compression import Compression
@@ -72,6 +72,7 @@ class AppConfig:
     dashboards: tuple[Path, ...] = ()
     base_path: str = ""
     secure_cookies: bool = False
+    hosts: AllowedHosts = AllowedHosts()  # noqa: RUF009  # frozen
     auth: AuthBackend = field(default_factory=NoAuth)
     fleet: Fleet = field(default_factory=Fleet)
     prebuild: int = 0
@@ -145,10 +146,10 @@ class Services:
 
 
 def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette:  # noqa: B008  # frozen
-    services = Services.create(sessions, config)
+    services, base = Services.create(sessions, config), config.base_path
     routes = site_routes(services, SessionDispatcher(services))
     app = Starlette(
-        routes=[Mount(config.base_path, routes=routes)] if config.base_path else routes,
+        routes=[Route(base, _redirect_with_slash), Mount(base, routes=routes)] if base else routes,
         middleware=[
             Middleware(RequestLog, services.statistics),
             Middleware(SecurityHeaders),
@@ -156,7 +157,7 @@ def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette: 
             Middleware(Limits),
             Middleware(Compression),
             Middleware(UnhandledErrors, _respond_to_failure),
-            Middleware(Guard, config.auth, _refuse_unauthenticated, config.base_path),
+            Middleware(Guard, config.auth, _refuse_unauthenticated, config.base_path, config.hosts),
         ],
         exception_handlers={
             ApiError: _refuse,
@@ -285,7 +286,8 @@ async def _describe(request: Request) -> Response:
 
 async def _redirect_with_slash(request: Request) -> Response:
     """The frontend uses relative addresses, so the address of its page must end in a slash."""
-    return RedirectResponse(str(request.url.replace(path=request.url.path + "/")), 307)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{request.url.path}/{query}", 307)
 
 
 async def _visible(scope: Scope, clusters: AbstractSet[Cluster]) -> AbstractSet[Cluster]:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
-from ray_history.server.auth import make_backend
+from ray_history.server.auth import allowed_hosts, make_backend
 from ray_history.server.http.connections import Connections, LimitedConnection
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import api_server, make_fleet
@@ -41,6 +41,7 @@ def application(settings: ServerSettings) -> ASGIApp:
             dashboards=(*given, downloaded),
             base_path=settings.base_path.rstrip("/"),
             secure_cookies=settings.tls_cert is not None,
+            hosts=allowed_hosts(settings, settings.host),
             auth=make_backend(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
             prebuild=settings.prebuild,

@@ -96,6 +96,12 @@ class AuthSettings:
         maximum=3600,
         metavar="SECONDS",
     )
+    allowed_host: str = setting(
+        "",
+        "Host names besides localhost, separated by commas, by which a server without authentication on a loopback "
+        "address may be called; * for any.",
+        metavar="NAMES",
+    )
 
 
 @dataclass(frozen=True)

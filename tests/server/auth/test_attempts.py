@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ray_history.server.auth.attempts import Attempts
+import asyncio
+
+import pytest
+
+from ray_history.server.auth.attempts import Attempts, TooManyWaiting, Turns
 from tests.server.auth.people import Clock
 
 
@@ -46,3 +50,37 @@ def test_the_peers_that_failed_longest_ago_are_dropped() -> None:
     assert not attempts.wait("peer 0")
     assert attempts.wait("peer 1")
     assert attempts.wait("peer 10000")
+
+
+def test_the_turns_of_a_peer_are_limited_and_so_are_those_who_wait_for_one() -> None:
+    async def use(turns: Turns, peer: str, ready: asyncio.Event) -> None:
+        async with turns.take(peer):
+            await ready.wait()
+
+    async def main() -> None:
+        turns, ready = Turns(most=2, waiting=3), asyncio.Event()
+        users = [asyncio.create_task(use(turns, "192.0.2.1", ready)) for _ in range(5)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyWaiting):
+            await use(turns, "192.0.2.1", ready)
+        other = asyncio.create_task(use(turns, "192.0.2.2", ready))
+        ready.set()
+        await asyncio.gather(*users, other)
+        await use(turns, "192.0.2.1", ready)
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_a_turn_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.server.auth.attempts._PATIENCE", 0.01)
+
+    async def main() -> None:
+        turns = Turns(most=1)
+        async with turns.take("192.0.2.1"):
+            with pytest.raises(TooManyWaiting):
+                async with turns.take("192.0.2.1"):
+                    raise AssertionError
+        async with turns.take("192.0.2.1"):
+            pass
+
+    asyncio.run(main())

@@ -124,8 +124,8 @@ class Matrix:
     def __init__(self, port: int, found: list[Place]) -> None:
         self._port, self.places = port, found
 
-    def ask(self, method: str, path: str, token: str | None, cookies: str = "") -> Answer:
-        headers = bearer(token) if token else {}
+    def ask(self, method: str, path: str, token: str | None, cookies: str = "", accept: str = "*/*") -> Answer:
+        headers = {"Accept": accept} | (bearer(token) if token else {})
         if cookies:
             headers["Cookie"] = cookies
         if method == "WEBSOCKET":
@@ -184,6 +184,12 @@ def test_without_a_token_all_but_the_open_routes_answer_401(matrix: Matrix) -> N
         assert answer.headers["www-authenticate"].startswith("Bearer"), path
 
 
+def test_without_a_token_no_refusal_of_a_page_is_a_failure(matrix: Matrix) -> None:
+    for method, path, cookie in every(matrix, "default"):
+        answer = matrix.ask(method, path, None, cookie, accept="text/html")
+        assert answer.status in (303, 401), (method, path, answer)
+
+
 def test_with_a_wrong_token_all_but_the_open_routes_answer_403(matrix: Matrix) -> None:
     for method, path, cookie in every(matrix, "default"):
         answer = matrix.ask(method, path, WRONG, cookie)
@@ -218,6 +224,7 @@ def test_open_routes_are_the_same_for_everyone(matrix: Matrix) -> None:
                 path = place.pattern.format(namespace="locked", cluster="demo", session=SESSION, name="style.css")
                 absent = place.pattern.format(namespace="absent", cluster="demo", session=SESSION, name="style.css")
                 assert matrix.ask(method, path, None) == matrix.ask(method, absent, None), path
+                assert matrix.ask(method, path, None, accept="text/html").status < 500, path
 
 
 def test_lists_contain_only_what_the_viewer_may_see(matrix: Matrix) -> None:
@@ -237,7 +244,7 @@ def test_lists_contain_only_what_the_viewer_may_see(matrix: Matrix) -> None:
 def test_metrics_contain_no_names(matrix: Matrix) -> None:
     matrix.ask("GET", f"/s/locked/demo/{SESSION}/api/v0/nodes", BOB)
     told = matrix.ask("GET", "/metrics", None).body.decode()
-    assert set(re.findall(r"[{,](\w+)=", told)) <= {"le", "method", "status"}, "everybody sees the labels"
+    assert set(re.findall(r"[{,](\w+)=", told)) <= {"le", "method", "status", "reason"}, "everybody sees the labels"
 
 
 def test_post_is_only_for_signing_in(matrix: Matrix) -> None:

@@ -13,6 +13,7 @@ from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.kube import Kubernetes, from_kubeconfig
+from ray_history.server.auth.attempts import Turns
 from ray_history.server.auth.backends import FileTokens, NoAuth, ProxyHeader
 from ray_history.server.auth.credentials import TrustedPeers
 from ray_history.server.auth.kubernetes import KubernetesTokens, parse_access
@@ -165,6 +166,7 @@ def test_error_pages_before_authentication_contain_no_names(api: KubeStandIn, tm
             assert form.one("section", "note").one("h2").text == "Signing in is not possible at the moment"
         for number in range(100):
             assert server.get("/clusters", bearer(f"wrong-{number}")).status_code == 403
+        mode._turns = Turns(most=0, waiting=0)
         page = silent(server.get("/", {**BROWSER, **bearer("another")}), 429, "Too many attempts", store)
         assert page.one("meta", where=lambda e: e.attributes.get("http-equiv") == "refresh")
         assert server.get("/", bearer("another")).json()["result"] is False

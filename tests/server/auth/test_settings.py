@@ -12,7 +12,7 @@ import requests
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.auth import AuthSettings, InvalidAuth, check_exposure, is_loopback, make_backend
+from ray_history.server.auth import AuthSettings, InvalidAuth, check_exposure, is_local, make_backend
 from tests.collector.collector_process import run_cli
 from tests.server.auth.people import ADA, SESSION, bearer, rules_file
 from tests.server.test_process import running
@@ -90,7 +90,7 @@ def test_the_drop_in_can_be_guarded(place: Path, tmp_path: Path) -> None:
 
 def test_loopback_needs_no_explicit_choice() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        assert is_loopback(host)
+        assert is_local(host)
         check_exposure(AuthSettings(), host)
     with pytest.raises(InvalidAuth):
         check_exposure(AuthSettings(), EVERYWHERE)

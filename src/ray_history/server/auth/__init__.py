@@ -10,11 +10,13 @@ from ray_history.server.settings import AuthSettings
 from .backends import AuthBackend, NoAuth
 from .guard import Guard
 from .login import Login
-from .settings import InvalidAuth, check_exposure, is_loopback, make_backend
+from .origin import AllowedHosts, is_local
+from .settings import InvalidAuth, allowed_hosts, check_exposure, make_backend
 from .viewer import EVERYBODY, Hidden, Viewer, display_name, is_authenticated, viewer_of
 
 __all__ = [
     "EVERYBODY",
+    "AllowedHosts",
     "AuthBackend",
     "AuthSettings",
     "Guard",
@@ -23,10 +25,11 @@ __all__ = [
     "Login",
     "NoAuth",
     "Viewer",
+    "allowed_hosts",
     "check_exposure",
     "display_name",
     "is_authenticated",
-    "is_loopback",
+    "is_local",
     "make_backend",
     "viewer_of",
 ]

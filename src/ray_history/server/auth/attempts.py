@@ -1,14 +1,22 @@
-"""Failed sign-in attempts by peer, to limit the guessing of tokens."""
+"""Failed attempts by peer, to limit the guessing of tokens.
+
+Behind an ingress all clients may be one peer. So wrong tokens never keep right ones out: a peer with many failures has
+to take turns, and its wrong tokens get another answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from ray_history.server.http.connections import network_of
 
 _PEERS = 10_000
+_PATIENCE = 10.0
 
 
 class Attempts:
@@ -31,3 +39,43 @@ class Attempts:
         self._failures.move_to_end(source)
         while len(self._failures) > _PEERS:
             self._failures.popitem(last=False)
+
+
+class TooManyWaiting(Exception):
+    """There is no turn within a reasonable time."""
+
+
+@dataclass
+class _Lane:
+    turns: asyncio.Semaphore
+    users: int = 0
+    """Those that have a turn or wait for one."""
+
+
+class Turns:
+    """Each peer has `most` turns at a time, and at most `waiting` requests that wait for one."""
+
+    def __init__(self, most: int = 4, waiting: int = 128) -> None:
+        self._most, self._waiting = most, waiting
+        self._lanes: dict[str, _Lane] = {}
+
+    @asynccontextmanager
+    async def take(self, peer: str) -> AsyncIterator[None]:
+        source = network_of(peer)
+        lane = self._lanes.setdefault(source, _Lane(asyncio.Semaphore(self._most)))
+        if lane.users >= self._most + self._waiting:
+            raise TooManyWaiting
+        lane.users += 1
+        try:
+            try:
+                await asyncio.wait_for(lane.turns.acquire(), _PATIENCE)
+            except TimeoutError:
+                raise TooManyWaiting from None
+            try:
+                yield
+            finally:
+                lane.turns.release()
+        finally:
+            lane.users -= 1
+            if not lane.users:
+                del self._lanes[source]

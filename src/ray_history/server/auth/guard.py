@@ -16,6 +16,7 @@ from ray_history.server.http.responses import ApiError, error_response
 from . import audit
 from .backends import AuthBackend, NotAuthenticated
 from .credentials import Credentials, without_tokens
+from .origin import AllowedHosts, check_origin
 from .viewer import EVERYBODY, with_viewer
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
@@ -32,8 +33,16 @@ Refuse: TypeAlias = Callable[[Scope, ApiError], Awaitable[Response]]
 class Guard:
     """The last middleware before the routes."""
 
-    def __init__(self, app: ASGIApp, backend: AuthBackend, refuse: Refuse, base_path: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        backend: AuthBackend,
+        refuse: Refuse,
+        base_path: str = "",
+        hosts: AllowedHosts = AllowedHosts(),  # noqa: B008  # frozen
+    ) -> None:
         self._app, self._backend, self._write_refusal, self._base = app, backend, refuse, base_path
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -43,6 +52,12 @@ class Guard:
         scope = audit.with_peer(scope, credentials.peer)
         if credentials.through_trusted:
             _use_forwarded_scheme(scope, credentials)
+        try:
+            check_origin(scope, self._hosts)
+        except ApiError as refused:
+            audit.record("denied", scope, None, status=refused.status)
+            await self._refuse(refused, scope, receive, send)
+            return
         path = scope["path"].removeprefix(self._base) if scope["path"].startswith(self._base + "/") else ""
         method = {"HEAD": "GET"}.get(scope.get("method", ""), scope.get("method", ""))
         if method in OPEN and OPEN[method].fullmatch(path):

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from ray_history.kube import Attributes, KubeError, Kubernetes, User
 from ray_history.server.http.responses import ApiError
 
-from .attempts import Attempts
+from .attempts import Attempts, TooManyWaiting, Turns
 from .backends import NOT_ACCEPTED, NotAuthenticated, Tokens, required_token
 from .credentials import Credentials, TrustedPeers, token_hash
 from .viewer import Viewer
@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 _REFUSED_FOR = 10.0
 _MAX_CACHED = 20_000
+_REMEMBERED_FOR = 3600.0
+"""A token that was accepted within this time is checked at once, whatever else its peer sends."""
+_WRONG_TAKES = 0.2
+"""Seconds for which a wrong token keeps the turn of a peer with many of them: 20 reviews per second at most."""
 _ACCESS = re.compile(r"(?P<verb>[a-z]+) (?P<resource>[a-z]+)(?:\.(?P<group>[a-z0-9.-]+))?(?:/(?P<sub>[a-z]+))?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -79,11 +83,14 @@ class AnswerCache(Generic[Answer]):
 
     async def _fetch(self, key: Hashable, question: Callable[[], Awaitable[Answer]]) -> Answer:
         answer = await question()
+        self.store(key, answer)
+        return answer
+
+    def store(self, key: Hashable, answer: Answer) -> None:
         self._answers[key] = (self._clock() + self._seconds(answer), answer)
         self._answers.move_to_end(key)
         while len(self._answers) > _MAX_CACHED:
             self._answers.popitem(last=False)
-        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +122,35 @@ class KubernetesTokens:
             lambda identity: seconds if identity.user else refused, clock
         )
         self._decisions: AnswerCache[bool] = AnswerCache(lambda allowed: seconds if allowed else refused, clock)
-        self._failures = Attempts(most=100, clock=clock)
+        self._accepted: AnswerCache[bool] = AnswerCache(lambda _: _REMEMBERED_FOR, clock)
+        self._failures, self._turns = Attempts(most=100, clock=clock), Turns()
 
     async def authenticate(self, credentials: Credentials) -> Viewer:
         token, peer = required_token(credentials), credentials.peer
         digest = token_hash(token)
-        if self._identities.get(digest) is None and (wait := self._failures.wait(peer)):
-            raise ApiError(429, f"too many wrong tokens from {peer}; try again in {wait:.0f} s")
-        identity = await _or_unavailable(self._identities.ask(digest, lambda: self._review(token)))
+        is_known = self._identities.get(digest) is not None or self._accepted.get(digest) is not None
+        if is_known or not self._failures.wait(peer):
+            identity = await self._identity(digest, token)
+        else:
+            identity = await self._identity_in_turn(digest, token, peer)
         if identity.user is None:
             self._failures.failed(peer)
             raise NotAuthenticated(NOT_ACCEPTED, has_credentials=True)
+        self._accepted.store(digest, True)
         return self._viewer(digest, identity.user)
+
+    async def _identity(self, digest: bytes, token: str) -> _Identity:
+        return await _or_unavailable(self._identities.ask(digest, lambda: self._review(token)))
+
+    async def _identity_in_turn(self, digest: bytes, token: str, peer: str) -> _Identity:
+        try:
+            async with self._turns.take(peer):
+                identity = await self._identity(digest, token)
+                if identity.user is None:
+                    await asyncio.sleep(_WRONG_TAKES)
+                return identity
+        except TooManyWaiting:
+            raise ApiError(429, f"too many wrong tokens from {peer}; try again in a few seconds") from None
 
     async def close(self) -> None:
         await self._api.close()

@@ -9,7 +9,7 @@ import re
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -19,6 +19,7 @@ from . import audit
 from .attempts import Attempts
 from .backends import REJECTED, AuthBackend, NotAuthenticated
 from .credentials import COOKIE, Credentials, Headers, bearer
+from .origin import is_cross_site
 from .viewer import Viewer
 
 COOKIE_LIFE = 12 * 3600
@@ -116,20 +117,20 @@ class Login:
         return response
 
     async def _authenticate(self, request: Request, token: str | None) -> Viewer:
-        """The viewer of a token. After too many failures of a peer its tokens are not even checked."""
+        """The viewer of a token. After too many failures of a peer, it is told to wait; right tokens are accepted."""
         peer = audit.peer_of(request.scope)
         if self._backend.tokens is None:
             raise ApiError(401, "token sign-in is disabled")
-        if wait := self._attempts.wait(peer):
-            audit.record("sign-in refused", request.scope, None, status=429)
-            raise ApiError(429, f"too many attempts; try again in {wait:.0f} s")
         if token is not None and len(token) > _LONGEST_IN_COOKIE:
             raise ApiError(400, "the token is too long for a cookie; send it in an Authorization header instead")
         try:
             viewer = await self._backend.authenticate(self._credentials(request, token))
         except NotAuthenticated as refused:
+            wait = self._attempts.wait(peer)
             self._attempts.failed(peer)
-            audit.record("sign-in refused", request.scope, None, status=refused.status)
+            audit.record("sign-in refused", request.scope, None, status=429 if wait else refused.status)
+            if wait:
+                raise ApiError(429, f"too many attempts; try again in {wait:.0f} s") from None
             raise
         audit.record("signed in", request.scope, viewer.name)
         return viewer
@@ -178,10 +179,13 @@ class Login:
 
 async def _body(request: Request) -> bytes:
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _LARGEST_FORM:
-            raise ApiError(413, f"the form is larger than {_LARGEST_FORM >> 10} KiB")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _LARGEST_FORM:
+                raise ApiError(413, f"the form is larger than {_LARGEST_FORM >> 10} KiB")
+    except ClientDisconnect:  # nobody reads this
+        raise ApiError(400, "the form is incomplete") from None
     return body
 
 
@@ -195,9 +199,5 @@ def _fields(form: bytes) -> dict[str, str]:
 
 def _same_site(request: Request) -> None:
     """Refuse forms that pages of other sites submit."""
-    origin = request.headers.get("origin")
-    hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")}
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
-        origin is not None and origin.partition("://")[2] not in hosts
-    ):
+    if is_cross_site(request.scope):
         raise ApiError(403, "cross-site form submission; use the sign-in page of this server")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
 
 from ray_history.kube import KubeError, Kubernetes
@@ -13,6 +12,7 @@ from ray_history.server.settings import AuthSettings
 from .backends import AuthBackend, FileTokens, NoAuth, ProxyHeader
 from .credentials import TrustedPeers
 from .kubernetes import KubernetesTokens, parse_access
+from .origin import AllowedHosts, is_local
 from .rules import InvalidRules, RulesFile
 
 _LOOPBACK = "127.0.0.1,::1"
@@ -23,20 +23,19 @@ class InvalidAuth(ValueError):
     """Settings that cannot be used; the message says what to change."""
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def check_exposure(settings: AuthSettings, host: str) -> None:
     """Refuse to listen beyond the loopback interface unless the operator chose how to authenticate."""
-    if settings.auth is None and not is_loopback(host):
+    if settings.auth is None and not is_local(host):
         raise InvalidAuth(
             f"refusing to listen on {host} without authentication: set --auth token, kubernetes or header, "
             "or --auth none to show every session to everyone"
         )
+
+
+def allowed_hosts(settings: AuthSettings, host: str) -> AllowedHosts:
+    """Without authentication, only this machine protects a server on the loopback interface."""
+    is_protected = settings.auth not in (None, "none") or not is_local(host)
+    return AllowedHosts() if is_protected else AllowedHosts.local(settings.allowed_host)
 
 
 def make_backend(settings: AuthSettings, api_server: Callable[[], Kubernetes]) -> AuthBackend:

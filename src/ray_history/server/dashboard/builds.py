@@ -22,6 +22,13 @@ from ray_history.server.http.responses import ApiError
 
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*[A-Za-z0-9.+-]*")
 
+POLICY = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+    "font-src 'self' data:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self' blob:; "
+    "connect-src 'self'; frame-ancestors 'self'; base-uri 'self'; form-action 'self'; object-src 'none'"
+}
+"""The frontend uses inline styles, and evaluates a regular expression engine for its log viewer."""
+
 _MISSING = """<!doctype html><title>Ray Dashboard</title><h1>No dashboard pages are installed</h1>
 <p>The API of this session works. For its pages run <code>ray-history dashboard add {version}</code>, or
 <code>pip install ray</code> beside this server, or give a build with <code>--dashboard-dir</code>.</p>"""
@@ -85,7 +92,7 @@ class Frontends:
                 kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
                 is_immutable = name.startswith("static/")
                 headers = {"Cache-Control": "public, max-age=31536000, immutable" if is_immutable else "no-cache"}
-                return FileResponse(path, media_type=kind, headers=headers)
+                return FileResponse(path, media_type=kind, headers=headers | POLICY)
         raise ApiError(404, "file not found")
 
     @property

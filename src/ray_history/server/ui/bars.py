@@ -17,7 +17,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.server.api.events import has_platform_events
 from ray_history.server.auth import viewer_of
 from ray_history.server.completeness.report import CompletenessReport, completeness_report
-from ray_history.server.dashboard.builds import Frontends
+from ray_history.server.dashboard.builds import POLICY, Frontends
 from ray_history.server.formatting import OWNER_KINDS, clip
 from ray_history.server.http.responses import ApiError
 from ray_history.server.live import LivePage, RunningCluster, Version
@@ -139,7 +139,7 @@ async def _stored(
 
 def _with_bar(request: Request, dashboard: str, script: str, bar: str) -> Response:
     style = f'<link rel="stylesheet" href="{site(request).static("hbar.css")}">'
-    return HTMLResponse(with_bar(dashboard, style + script, bar), headers={"Cache-Control": "no-store"})
+    return HTMLResponse(with_bar(dashboard, style + script, bar), headers={"Cache-Control": "no-store"} | POLICY)
 
 
 def with_bar(page: str, head: str, bar: str) -> str:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ray_history.server import formatting
+from ray_history.server.auth import is_authenticated
 from ray_history.server.http.responses import ApiError, ArchiveFailure, error_response
 from ray_history.server.ui.render import page, site
 
@@ -84,7 +85,10 @@ async def render_error(request: Request, error: ApiError) -> Response:
         return error_response(error)
     advice = _advice(error)
     is_missing_session = (
-        error.status == 404 and "session" in request.path_params and "ray_history.session" not in request.scope
+        error.status == 404
+        and is_authenticated(request.scope)
+        and "session" in request.path_params
+        and "ray_history.session" not in request.scope
     )
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return page(

@@ -1,7 +1,7 @@
 """Rendering of pages, and the static files they refer to.
 
-Everything inserted into a page is escaped, and an undefined name in a template is an error. Pages have a content
-security policy that allows no inline scripts or styles and nothing from other hosts.
+Everything inserted into a page is escaped, and an undefined name in a template is an error. The content security policy
+allows no inline scripts or styles and nothing from other hosts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ from ray_history.server.auth import display_name, is_authenticated
 from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.addressing import SessionCatalog
 
-POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
 THEMES = ("auto", "light", "dark")
 
 _environment = Environment(
@@ -130,5 +126,5 @@ def render(request: Request, template: str, **values: Any) -> str:
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Answer with a page."""
-    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Vary": "Cookie"}
+    headers = {"Cache-Control": "no-store", "Vary": "Cookie"}
     return HTMLResponse(render(request, template, status=status, **values), status, headers)
