@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from .sealing import seal
+
 NICE_INCREMENT = 5
 """The niceness of building threads, as for nice(2)."""
 
@@ -59,7 +61,8 @@ class Engine:
     keep the other half busy. More threads would only contend, which takes a tenth of all processor time.
     """
 
-    def __init__(self, limits: Limits, spill: Path) -> None:
+    def __init__(self, limits: Limits, spill: Path, *directories: Path) -> None:
+        """`directories` are those whose files the statements use."""
         self._limits, self._cancelled = limits, False
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._background = ThreadPoolExecutor(1, "build", lower_priority)
@@ -73,6 +76,7 @@ class Engine:
         # DuckDB's threads inherit the priority of the thread that starts them.
         self.database = self.submit(lambda: duckdb.connect(config=config)).result()
         self.execute("set enable_progress_bar = false")
+        seal(self.database, *directories, changeable=("threads", "memory_limit"))
         self._has_strict_limit = False
 
     def execute(self, sql: str, cursor: duckdb.DuckDBPyConnection | None = None) -> list[tuple[Any, ...]]:

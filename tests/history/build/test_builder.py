@@ -36,7 +36,8 @@ def test_building_threads_have_a_lower_priority(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
-def test_a_full_disk_raises_the_systems_error(tmp_path: Path) -> None:
+def test_a_full_disk_raises_the_systems_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.history.engine.seal", lambda *_, **__: None)  # sealed, it does not follow the link
     with Builder(tmp_path, Limits()) as builder:
         (tmp_path / "nodes.parquet").symlink_to("/dev/full")
         with pytest.raises(OSError, match="No space left") as raised:
@@ -124,11 +125,13 @@ def test_while_a_run_is_late_the_next_one_is_merged(tmp_path: Path, monkeypatch:
         return write_in_parts(*arguments)
 
     monkeypatch.setattr(Engine, "write_in_parts", record)
-    batches = [EventLines(tmp_path / f"batch-{number}") for number in range(3)]
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    batches = [EventLines(tables / f"batch-{number}") for number in range(3)]
     for number, batch in enumerate(batches):
         with batch.writing():
             batch.add(json.dumps(task(task_id(number))).encode())
-    with Builder(tmp_path / "tables", Limits()) as builder:
+    with Builder(tables, Limits()) as builder:
         builder.add(batches[0])
         builder.merge()
         threading.Timer(0.3, go_on.set).start()

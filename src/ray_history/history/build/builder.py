@@ -60,7 +60,7 @@ class Builder:
         self._directory, self._limits, self._base = directory, limits, base
         self.work = directory / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        self._engine = Engine(limits, self.work / "spill")
+        self._engine = Engine(limits, self.work / "spill", directory, *([base] if base else []))
         self._execute = self._engine.execute
         self._parquet = f"""(
             format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000,

@@ -9,10 +9,14 @@ import os
 import select
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 
 from ray_history.history.sql import text
+
+PIPES = Path("/dev/fd")
+"""Where queries write to."""
 
 _PIECE = 1 << 20
 _ROW_GROUP = 20_480
@@ -27,7 +31,7 @@ def in_parquet(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[bytes]:
     def write() -> None:
         try:
             cursor.execute(
-                f"copy ({sql}) to {text(f'/dev/fd/{writing}')} "
+                f"copy ({sql}) to {text(PIPES / str(writing))} "
                 f"(format parquet, compression zstd, row_group_size {_ROW_GROUP}, preserve_order false, "
                 "use_tmp_file false)"
             )

@@ -13,11 +13,12 @@ import duckdb
 import msgspec
 
 from ray_history.history.registry import TABLES, TASK_COUNTS_CLOSED_FORM, TASK_LOG
+from ray_history.history.sealing import seal
 from ray_history.history.sql import create_source_tables, query, query_at, text
 from ray_history.history.task_files import COUNTS, PLACES, first_tasks, observed_tasks
 
 from .json_rows import repeated_secrets, shown_environments
-from .parquet import in_parquet
+from .parquet import PIPES, in_parquet
 from .prepared import PreparedQueries
 from .views import LAST, View, closed_rows
 
@@ -96,6 +97,7 @@ class Tables:
         """Whether reading failed: the files may be damaged."""
         try:
             self._create_views()
+            seal(self._database, directory, PIPES)
         except READING_FAILED:
             self._database.close()
             raise
