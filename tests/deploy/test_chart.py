@@ -127,7 +127,7 @@ def test_the_trial_storage_is_not_selected_as_a_server() -> None:
 def test_probes_use_the_base_path_and_tls() -> None:
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
     container = server(render({"storage": {"url": "s3://b"}, "server": {"basePath": "/h", "tlsSecretName": "tls"}}))
-    assert [container[probe]["httpGet"]["path"] for probe in probes] == ["/h/livez", "/h/livez", "/h/readz"]
+    assert [container[probe]["httpGet"]["path"] for probe in probes] == ["/h/livez", "/h/livez", "/h/readyz"]
     assert {container[probe]["httpGet"]["scheme"] for probe in probes} == {"HTTPS"}
 
 

@@ -185,7 +185,7 @@ def test_a_server_shows_a_session_with_only_its_cache_and_tmp_to_write_to(
     server = image.process(
         *words,
         log=tmp_path / "log",
-        ready=lambda: answers(f"{url}/readz"),
+        ready=lambda: answers(f"{url}/readyz"),
         env={**storage, "RAY_HISTORY_PORT": str(port), "RAY_HISTORY_HOST": "127.0.0.1"},
         writable=SERVER_MOUNTS,
     )
@@ -254,7 +254,7 @@ def test_an_injected_pod_is_seen_after_its_end(
     server = image.process(
         *("ray-history", "serve", f"--storage=s3://{storage['S3_BUCKET']}", f"--port={port}"),
         log=tmp_path / "server.log",
-        ready=lambda: answers(f"{url}/readz"),
+        ready=lambda: answers(f"{url}/readyz"),
         env=storage,
         writable=SERVER_MOUNTS,
     )

@@ -14,6 +14,7 @@ from ray_history.log_setup import LogSettings
 from ray_history.server.settings import AuthSettings, LiveSettings, ServerSettings, WebSettings
 
 from .options import with_settings
+from .preflight import check_address, check_cache, check_clock
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,12 @@ def command(context: click.Context, /, **flags: Any) -> None:
     _check(settings)
     store = open_store(settings.resolve(os.environ))
     store.check()
-    scheme = "https" if settings.tls_cert else "http"
-    logger.info("serving %s on %s://%s:%d%s/", store.url, scheme, settings.host, settings.port, settings.base_path)
+    check_clock()
+    check_cache(settings.cache_folder)
+    check_address(settings.host, settings.port)
+    scheme, host = "https" if settings.tls_cert else "http", settings.host
+    shown = f"[{host}]" if ":" in host else host
+    logger.info("serving %s on %s://%s:%d%s/", store.url, scheme, shown, settings.port, settings.base_path)
     serve(settings)
 
 

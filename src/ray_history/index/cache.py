@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from .manifest import MANIFEST, Damaged, Manifest, check, decode, encode
@@ -46,6 +47,7 @@ from .manifest import MANIFEST, Damaged, Manifest, check, decode, encode
 logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[1-9][0-9]*")
+_PROBE_BYTES = 64 << 10
 _UNSYNCED, _DAMAGED = "unsynced", "damaged"
 _SHARED, _ALONE, _AT_ONCE = fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_NB
 
@@ -92,6 +94,15 @@ class Cache:
     def __init__(self, root: Path, max_bytes: int) -> None:
         self.root = root.absolute()
         self.max_bytes = max_bytes
+
+    def check(self) -> None:
+        """Raise `CacheUnusable` unless files can be written and locked."""
+        with _explained(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.root) as probe:
+                probe.write(bytes(_PROBE_BYTES))
+                probe.flush()
+                fcntl.flock(probe, _ALONE | _AT_ONCE)
 
     def entry(self, key: str) -> Entry:
         """The entry of the session with this key (namespace/cluster/session)."""

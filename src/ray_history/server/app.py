@@ -27,6 +27,7 @@ from starlette.websockets import WebSocket
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
+from ray_history.index.cache import CacheUnusable
 from ray_history.server.api.kuberay import Addressing
 from ray_history.server.api.metrics import metrics
 from ray_history.server.api.misc import anything_polled
@@ -49,6 +50,7 @@ from ray_history.server.sessions.endpoint import Handler, SessionEndpoint, archi
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.sessions.overview import OverviewCache
 from ray_history.server.sessions.prebuild import Prebuilder
+from ray_history.server.sessions.readiness import Readiness
 from ray_history.server.sessions.routes import forwarded_paths
 from ray_history.server.ui.bars import dashboard_page, live_page
 from ray_history.server.ui.errors import render_error
@@ -94,6 +96,7 @@ class Services:
     session_list: SessionList
     prebuilder: Prebuilder
     statistics: RequestStatistics
+    readiness: Readiness
 
     @classmethod
     def create(cls, sessions: Sessions, config: AppConfig) -> Services:
@@ -111,6 +114,7 @@ class Services:
             SessionList([RunningSource(fleet, catalog), stored]),
             Prebuilder(indexer, catalog, overviews, config.prebuild, lambda: not statistics.running),
             statistics,
+            Readiness(indexer.cache),
         )
 
     @asynccontextmanager
@@ -162,6 +166,7 @@ def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette: 
         exception_handlers={
             ApiError: _refuse,
             ArchiveError: _refuse_for_archive,
+            CacheUnusable: _refuse_for_cache,
             HTTPException: _refuse_for_http,
         },
         lifespan=services.lifespan,
@@ -176,7 +181,8 @@ def site_routes(services: Services, dispatcher: SessionDispatcher) -> list[BaseR
     home = Home(services.session_list, config.fleet)
     session = "/s/{namespace}/{cluster}/{session}"
     return [
-        *(Route(path, _alive) for path in ("/livez", "/readz", "/healthz")),
+        *(Route(path, _alive) for path in ("/livez", "/healthz")),
+        *(Route(path, services.readiness.answer) for path in ("/readyz", "/readz")),
         *Login(config.auth, page, config.base_path, secure=config.secure_cookies).routes(),
         Route("/metrics", services.metrics),
         Route(STATIC_PREFIX + "/{name}", static_file),
@@ -308,6 +314,11 @@ async def _refuse(request: Request | WebSocket, error: Exception) -> Response:
 async def _refuse_for_archive(request: Request | WebSocket, error: Exception) -> Response:
     assert isinstance(error, ArchiveError)  # noqa: S101
     return await _refusal(request, archive_refusal(error))
+
+
+async def _refuse_for_cache(request: Request | WebSocket, error: Exception) -> Response:
+    logger.error("%s", error)
+    return await _refusal(request, ApiError(503, str(error)))
 
 
 async def _refuse_for_http(request: Request, error: Exception) -> Response:

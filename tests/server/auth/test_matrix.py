@@ -35,6 +35,7 @@ BY_PATH = "/s/{namespace}/{cluster}/{session}"
 BY_COOKIE = "/"
 OPEN = {
     "/livez",
+    "/readyz",
     "/readz",
     "/healthz",
     "/metrics",  # numbers only: test_metrics_contain_no_names

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -20,11 +21,11 @@ _DENIED_CODES = (
     "AuthorizationFailure",
     "InvalidToken",
     "ExpiredToken",
-    "RequestTimeTooSkewed",
     "Invalid Access Key",
     "401 Unauthorized",
     "403 Forbidden",
 )
+_CLOCK_CODES = ("RequestTimeTooSkewed",)
 _REGION_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "301 Moved Permanently", "IllegalLocation")
 _NO_CREDENTIALS = ("169.254.", "metadata.google.internal", "DefaultAzureCredential")
 """The client found no keys, looked for the identity of a cloud machine, and there was none."""
@@ -65,6 +66,8 @@ def classify(url: str, hints: Hints, doing: str, error: Exception) -> ArchiveErr
         return NotFound(f"{doing} {url}: not found")
     if any(sign in text for sign in _NO_CREDENTIALS):
         return Denied(f"{doing} {url}: no usable credentials were found; set {hints.credentials}")
+    if any(code in text for code in _CLOCK_CODES):
+        return Denied(f"{what}; set the clock of this machine, which is {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED_CODES):
         return Denied(f"{what}; check {hints.credentials}")
     if any(code in text for code in _REGION_CODES):

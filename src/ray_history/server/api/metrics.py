@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from ray_history.index.cache import CacheUnusable
 from ray_history.server.http.connections import CLOSING_REASONS, Connections
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
@@ -60,9 +62,7 @@ class ServerMetrics(Collector):
         yield closed
         yield GaugeMetricFamily("ray_history_sessions_open", "Open sessions.", sessions.open_count)
         yield CounterMetricFamily("ray_history_sessions_opened", "Sessions opened or refreshed.", sessions.opened_total)
-        yield GaugeMetricFamily(
-            "ray_history_cache_bytes", "Size of the local cache.", sessions.indexer.cache.used_bytes()
-        )
+        yield GaugeMetricFamily("ray_history_cache_bytes", "Size of the local cache.", _cache_bytes(sessions))
         yield GaugeMetricFamily(
             "ray_history_live_clusters", "Running clusters found in Kubernetes.", len(self.fleet.running)
         )
@@ -81,6 +81,13 @@ class ServerMetrics(Collector):
             "Requests that the head of a running cluster did not answer.",
             heads.failures_total if heads else 0,
         )
+
+
+def _cache_bytes(sessions: Sessions) -> float:
+    try:
+        return sessions.indexer.cache.used_bytes()
+    except CacheUnusable:
+        return math.nan
 
 
 def metrics(

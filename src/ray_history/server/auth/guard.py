@@ -21,7 +21,7 @@ from .viewer import EVERYBODY, with_viewer
 
 _BELOW = r"(/s/[^/]+/[^/]+/[^/]+)?"
 OPEN = {
-    "GET": re.compile(rf"/(livez|readz|healthz|metrics|login)|{_BELOW}/(_pages/[^/]+|api/authentication_mode)"),
+    "GET": re.compile(rf"/(livez|readyz|readz|healthz|metrics|login)|{_BELOW}/(_pages/[^/]+|api/authentication_mode)"),
     "POST": re.compile(rf"/(login|logout)|{_BELOW}/api/authenticate"),
 }
 """Paths that need no authentication: health checks, metrics, static files of the pages, signing in."""
