@@ -30,6 +30,10 @@ def locked(name: str) -> set[str]:
     return set(re.split(r"\n(?=\S)", text.strip()))
 
 
+def without_marker(entry: str) -> str:
+    return re.sub(r" ;[^\\]*", " ", entry)
+
+
 def names(requirements: list[str]) -> set[str]:
     found = [re.match(r"[A-Za-z0-9._-]+", requirement) for requirement in requirements]
     return {re.sub(r"[._]", "-", match[0]).lower() for match in found if match}
@@ -37,6 +41,18 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_the_demo_installs_the_versions_of_the_tests() -> None:
     assert locked("requirements-demo.lock") < locked("requirements-dev.lock"), "make lock"
+
+
+def test_the_image_installs_the_versions_of_the_tests() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for name, wanted in (
+        ("requirements-image.lock", declared["project"]["dependencies"]),
+        ("requirements-build.lock", declared["build-system"]["requires"]),
+    ):
+        tested = {without_marker(entry) for entry in locked("requirements-dev.lock")}
+        assert {without_marker(entry) for entry in locked(name)} < tested, "make lock"
+        assert names(wanted) <= names(list(locked(name))), "make lock"
+        assert all("--hash=sha256:" in entry for entry in locked(name))
 
 
 def test_the_lock_of_the_demo_is_complete() -> None:

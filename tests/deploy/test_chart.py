@@ -27,6 +27,16 @@ def render(values: dict[str, Any]) -> list[Document]:
     return [document for name, text in texts.items() if name.endswith(".yaml") for document in documents(text)]
 
 
+def notes(values: dict[str, Any]) -> str:
+    with helm.Chart.load(str(CHART)) as chart:
+        (text,) = [
+            text
+            for name, text in chart.render(values, name="ray-history", namespace="history").items()
+            if name.endswith("NOTES.txt")
+        ]
+    return str(text)
+
+
 def values_of(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(path.read_text())
     return found
@@ -115,6 +125,35 @@ def test_selectors_match_the_pods() -> None:
         assert selector.items() <= labels.items()
     monitor = one(rendered, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
     assert monitor.items() <= one(rendered, "Service")["metadata"]["labels"].items()
+
+
+def test_by_default_only_pods_of_the_namespace_may_connect() -> None:
+    (rule,) = one(render({"storage": {"url": "s3://b"}}), "NetworkPolicy")["spec"]["ingress"]
+    assert rule == {"ports": [{"port": "http"}], "from": [{"podSelector": {}}]}
+
+
+def test_an_ingress_must_be_let_in() -> None:
+    values: dict[str, Any] = {"storage": {"url": "s3://b"}, "ingress": {"enabled": True}}
+    with pytest.raises(Exception, match=r"networkPolicy\.ingressFrom"):
+        render(values)
+    render({**values, "networkPolicy": {"enabled": False}})
+    peers = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
+    rendered = render({**values, "networkPolicy": {"ingressFrom": peers}})
+    (rule,) = one(rendered, "NetworkPolicy")["spec"]["ingress"]
+    assert rule["from"] == peers
+
+
+@pytest.mark.parametrize("mode", ["none", "token", "kubernetes", "header"])
+def test_trusted_peers_are_given_in_every_mode(mode: str) -> None:
+    auth = {"mode": mode, "tokensSecret": {"name": "people"}, "header": "X-User"}
+    values: dict[str, Any] = {"storage": {"url": "s3://b"}, "networkPolicy": {"enabled": False}}
+    values |= {"ingress": {"enabled": True}, "auth": {**auth, "trustedPeers": ["10.0.0.0/8", "192.0.2.7"]}}
+    assert "--auth-trusted-peers=10.0.0.0/8,192.0.2.7" in server(render(values))["args"]
+    assert "WARNING" not in notes(values)
+    if mode != "header":
+        values["auth"]["trustedPeers"] = []
+        assert not [word for word in server(render(values))["args"] if "trusted" in word]
+        assert ("auth.trustedPeers is empty" in notes(values)) == (mode != "none")
 
 
 def test_the_trial_storage_is_not_selected_as_a_server() -> None:

@@ -76,5 +76,13 @@ def test_the_build_context_has_what_is_copied() -> None:
         assert (ROOT / source).exists()
 
 
+def test_packages_are_installed_by_their_hashes() -> None:
+    installs = re.findall(r"\binstall\b[^&]*", " ".join(" ".join(stage.all("RUN")) for stage in STAGES))
+    assert installs
+    for words in installs:
+        assert "--require-hashes" in words or "--no-deps wheels/*.whl" in words
+    assert "--no-build-isolation" in STAGES[0].last("RUN")
+
+
 def test_no_registry_is_hard_coded() -> None:
     assert not re.search(r"[a-z0-9-]+\.(io|com|cn|dev|org)/", DOCKERFILE.read_text())

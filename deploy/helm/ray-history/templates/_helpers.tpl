@@ -56,6 +56,9 @@ s3://{{ .Values.trialS3.bucket }}
 {{- if and (eq .Values.auth.mode "token") (not .Values.auth.tokensSecret.name) -}}
 {{- fail "auth.mode token requires auth.tokensSecret.name, the Secret with the tokens" -}}
 {{- end -}}
+{{- if and .Values.ingress.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.ingressFrom) -}}
+{{- fail "ingress.enabled requires networkPolicy.ingressFrom, the namespace of the ingress controller, for example [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]; or networkPolicy.enabled=false" -}}
+{{- end -}}
 {{- if and (eq .Values.auth.mode "header") (not (and .Values.auth.header .Values.auth.trustedPeers)) -}}
 {{- fail "auth.mode header requires auth.header and auth.trustedPeers, the proxies that may set it" -}}
 {{- end -}}
