@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ray_history.history.build.event_lines import FILES, OTHERS, EventLines
@@ -54,6 +54,7 @@ def test_each_type_of_task_event_has_its_file(tmp_path: Path, separators: tuple[
     }
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4000), max_size=8), st.lists(st.binary(min_size=1).filter(lambda b: b"\n" not in b)))
 def test_no_line_is_lost_at_the_bounds_of_pieces(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], odd: list[bytes]
