@@ -35,6 +35,7 @@ from ray_history.server.api.openapi import document
 from ray_history.server.auth import AllowedHosts, AuthBackend, Guard, Hidden, Login, NoAuth, audit, viewer_of
 from ray_history.server.completeness.status import Status
 from ray_history.server.dashboard.builds import Frontends
+from ray_history.server.http.budget import Budget, Budgets, OverBudget
 from ray_history.server.http.compression import Compression
 from ray_history.server.http.connections import CONNECTIONS, Connections
 from ray_history.server.http.middleware import Limits, RequestLog, RequestStatistics, SecurityHeaders, UnhandledErrors
@@ -80,6 +81,7 @@ class AppConfig:
     prebuild: int = 0
     """How many of the newest sessions are indexed before anyone opens them."""
     connections: Connections = field(default_factory=Connections)
+    budget: Budget = field(default_factory=Budget)
     worker: str = ""
     """The name of this process, if the server has several."""
 
@@ -160,6 +162,7 @@ def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette: 
             Middleware(RayProxy),
             Middleware(Limits),
             Middleware(Compression),
+            Middleware(Budgets, config.budget),
             Middleware(UnhandledErrors, _respond_to_failure),
             Middleware(Guard, config.auth, _refuse_unauthenticated, config.base_path, config.hosts),
         ],
@@ -167,6 +170,7 @@ def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette: 
             ApiError: _refuse,
             ArchiveError: _refuse_for_archive,
             CacheUnusable: _refuse_for_cache,
+            OverBudget: _refuse_for_budget,
             HTTPException: _refuse_for_http,
         },
         lifespan=services.lifespan,
@@ -318,6 +322,10 @@ async def _refuse_for_archive(request: Request | WebSocket, error: Exception) ->
 
 async def _refuse_for_cache(request: Request | WebSocket, error: Exception) -> Response:
     logger.error("%s", error)
+    return await _refusal(request, ApiError(503, str(error)))
+
+
+async def _refuse_for_budget(request: Request | WebSocket, error: Exception) -> Response:
     return await _refusal(request, ApiError(503, str(error)))
 
 

@@ -14,6 +14,7 @@ from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth import allowed_hosts, make_backend
+from ray_history.server.http.budget import Budget
 from ray_history.server.http.connections import Connections, LimitedConnection
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import api_server, make_fleet
@@ -45,6 +46,7 @@ def application(settings: ServerSettings) -> ASGIApp:
             auth=make_backend(settings, lambda: api_server(settings)),
             fleet=make_fleet(settings),
             prebuild=settings.prebuild,
+            budget=Budget(settings.answer_rows, settings.answer_size << 20, settings.query_timeout),
             connections=Connections(settings.connections_per_address, settings.request_timeout),
             worker=str(os.getpid()) if settings.workers > 1 else "",
         ),

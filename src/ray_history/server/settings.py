@@ -51,6 +51,15 @@ class WebSettings:
         metavar="NUMBER",
     )
     query_memory: int = setting(512, "Memory limit for the queries on one session.", minimum=128, metavar="MIB")
+    query_timeout: float = setting(
+        300.0,
+        "Time limit for the queries of one request, without the time that it waits.",
+        minimum=0,
+        above_minimum=True,
+        metavar="SECONDS",
+    )
+    answer_rows: int = setting(10_000_000, "Maximum number of rows in an answer.", minimum=1, metavar="NUMBER")
+    answer_size: int = setting(8192, "Maximum size of an answer, before compression.", minimum=1, metavar="MIB")
 
 
 @dataclass(frozen=True)

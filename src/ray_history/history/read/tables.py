@@ -20,6 +20,7 @@ from ray_history.history.task_files import COUNTS, PLACES, first_tasks, observed
 from .json_rows import repeated_secrets, shown_environments
 from .parquet import PIPES, in_parquet
 from .prepared import PreparedQueries
+from .steps import step
 from .views import LAST, View, closed_rows
 
 USELESS_OPTIMIZERS = "join_order,statistics_propagation,common_subexpressions"
@@ -213,7 +214,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small result."""
-        with self._reading() as cursor:
+        with self._reading() as cursor, step(cursor):
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -226,22 +227,33 @@ class Tables:
         """The same, `some` rows at a time as they are made, and one empty list for an empty result. Callers should not
         pause: other queries wait."""
         with self._heavy, self._reading() as cursor:
-            cursor.execute(sql, parameters)
-            yield cursor.fetchmany(some)
-            while rows := cursor.fetchmany(some):
+            yield self._first(cursor, sql, parameters, some)
+            while rows := self._next(cursor, some):
                 yield rows
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a result of any size, some thousands at a time, as fast as the caller takes them."""
         with self._reading() as cursor:
-            cursor.execute(sql, parameters)
-            while rows := cursor.fetchmany(4096):
+            rows = self._first(cursor, sql, parameters, 4096)
+            while rows:
                 yield rows
+                rows = self._next(cursor, 4096)
 
     def parquet(self, sql: str) -> Iterator[bytes]:
         """The rows of a result of any size as a Parquet file, as fast as the caller takes it."""
         with self._reading() as cursor:
             yield from in_parquet(cursor, sql)
+
+    def _first(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], some: int
+    ) -> list[tuple[Any, ...]]:
+        with step(cursor):
+            cursor.execute(sql, parameters)
+            return cursor.fetchmany(some)
+
+    def _next(self, cursor: duckdb.DuckDBPyConnection, some: int) -> list[tuple[Any, ...]]:
+        with step(cursor):
+            return cursor.fetchmany(some)
 
     def close(self) -> None:
         self._prepared.close()

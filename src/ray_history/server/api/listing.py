@@ -30,6 +30,7 @@ from ray_history.server.api.filters import (
     without_internal,
 )
 from ray_history.server.completeness import warnings
+from ray_history.server.http.budget import OverBudget, budget
 from ray_history.server.http.query_params import Filter, boolean, integer, one_of
 from ray_history.server.http.responses import ApiError, Streamed, growing_json, listed_json
 from ray_history.server.logs.task_output import IS_UNREPORTED, has_unreported, with_outputs
@@ -61,6 +62,8 @@ FIRST_CHUNK = 1024
 """Rows that are made before the first are sent."""
 CHUNK = 256
 """Rows per chunk of longer answers: text that fits into a processor's cache is passed on faster."""
+_RESERVED = 64 << 10
+"""Bytes of the largest answer for what is not rows."""
 COUNTS_MAX = 1000
 """Counts that an open session caches."""
 
@@ -101,7 +104,7 @@ class ListingRequest:
             raise ApiError(400, f"invalid sort {sort[:40]!r}: expected one of {', '.join(sorted(table.sortable))}")
         return cls(
             table=table,
-            limit=integer(query, "limit", 100, minimum=0),
+            limit=min(integer(query, "limit", 100, minimum=0), budget().rows),
             offset=page.offset if page else integer(query, "offset", 0, minimum=0),
             page=page,
             detail=boolean(query, "detail", default=False),
@@ -228,22 +231,27 @@ class ListingQuery:
         rows = self.request.tables.first_tasks(listing.limit + listing.limit // 4, self.request.view)
         return f"{self.texts(f'from {self.visible(rows)}', few=False)} limit {listing.limit}" if rows else None
 
-    def envelope(self, counts: Counts) -> tuple[bytes, bytes]:
-        """The JSON before and after the rows."""
-        listing, table = self.listing, self.listing.table.name
-        nothing = None if table == "runtime_envs" else ""  # as in Ray
-        warning = msgspec.json.encode(warnings.warning(self.request, table) or nothing).decode()
-        head = (
+    def head(self, counts: Counts) -> bytes:
+        """The JSON before the rows."""
+        return (
             '{"result": true, "msg": "", "data": {"result": {'
             f'"total": {counts.total}, "num_after_truncation": {counts.total}, "num_filtered": {counts.filtered}, '
             '"result": ['
-        )
+        ).encode()
+
+    def tail(self, counts: Counts, rows: int | None = None, note: str = "") -> bytes:
+        """The JSON after the rows; `rows` is their number if it is smaller than the limit, and `note` says why."""
+        listing, table = self.listing, self.listing.table.name
+        nothing = None if table == "runtime_envs" else ""  # as in Ray
+        if not note and counts.filtered > listing.offset + listing.limit and listing.limit == budget().rows:
+            note = budget().rows_message
+        text = " ".join(filter(None, (note, warnings.warning(self.request, table))))
+        warning = msgspec.json.encode(text or nothing).decode()
         next_cursor = ""
         if listing.page:
-            token = listing.page.next_token(listing.limit, counts.filtered)
+            token = listing.page.next_token(listing.limit if rows is None else rows, counts.filtered)
             next_cursor = f', "next_cursor": {msgspec.json.encode(token).decode()}'
-        tail = f'], "partial_failure_warning": {warning}, "warnings": null{next_cursor}}}}}}}'
-        return head.encode(), tail.encode()
+        return f'], "partial_failure_warning": {warning}, "warnings": null{next_cursor}}}}}}}'.encode()
 
 
 def list_rows(request: SessionRequest, table: str) -> Response:
@@ -272,13 +280,14 @@ def send_one_task(query: ListingQuery) -> Response:
         lambda rows: query.texts(f"from {query.visible(rows)} {matching}", few=True, suspect="true"),
         query.values,
     )
-    head, tail = query.envelope(Counts(len(found), len(found)))
-    return listed_json(head, query.finished(found[listing.offset : listing.offset + listing.limit]), tail)
+    counts = Counts(len(found), len(found))
+    texts = query.finished(found[listing.offset : listing.offset + listing.limit])
+    return listed_json(query.head(counts), texts, query.tail(counts))
 
 
 def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int) -> Response:
     """Rows that are made at full speed; sent with a length if the first chunk holds all of them."""
-    head, tail = query.envelope(counts)
+    head, tail = query.head(counts), query.tail(counts)
     chunks = _chunks(query, order, expected)
     first = next(chunks)
     if len(first) == expected:
@@ -303,13 +312,12 @@ def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[Ro
 def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
     """Rows that are made as fast as the client reads them."""
     listing = query.listing
-    head, tail = query.envelope(counts)
     if listing.sorts_keys_first:
         pages = _pages(query, order, min(listing.offset + listing.limit, counts.filtered))
     else:
         memory = DETAIL_STREAM_BYTES if listing.detail else STREAM_BYTES
         pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
-    return Streamed(_joined(query, head, pages, tail))
+    return Streamed(_joined(query, counts, pages))
 
 
 def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[Row]]:
@@ -317,13 +325,24 @@ def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[Row]]:
         yield query.request.tables.fetch(*query.page(order, min(BUFFERED_MAX, end - offset), offset))
 
 
-def _joined(query: ListingQuery, head: bytes, pages: Iterable[list[Row]], tail: bytes) -> Generator[bytes]:
-    yield head
-    separator = b""
-    for rows in pages:
-        yield separator + b", ".join(query.finished(rows))
-        separator = b", "
-    yield tail
+def _joined(query: ListingQuery, counts: Counts, pages: Iterable[list[Row]]) -> Generator[bytes]:
+    """The whole answer, or its beginning with a note about the limit that it met."""
+    limits, note = budget(), ""
+    size, made, separator = 0, 0, b""
+    yield query.head(counts)
+    try:
+        for rows in pages:
+            piece = b", ".join(query.finished(rows))
+            size += len(piece)
+            if size > limits.size - _RESERVED:
+                note = limits.size_message
+                break
+            yield separator + piece
+            made += len(rows)
+            separator = b", "
+    except OverBudget as met:
+        note = f"This answer ends early: {met}."
+    yield query.tail(counts, made if note else None, note)
 
 
 _PAGING = (

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ray_history.server.http.budget import OverBudget
 from ray_history.server.http.responses import ApiError, error_response
 
 logger = logging.getLogger("ray_history.access")
@@ -152,7 +153,7 @@ class UnhandledErrors:
         try:
             await self._app(scope, receive, out)
         except Exception as error:
-            if has_started:
+            if has_started or isinstance(error, OverBudget):
                 raise  # the server then cuts the connection, so that the client sees that the answer is not whole
             response = await self._respond(Request(scope), error)
             await response(scope, receive, send)

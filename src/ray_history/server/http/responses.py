@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any
 
 import anyio
@@ -12,11 +14,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ray_history.server.http.budget import OverBudget
+
 JSON = "application/json; charset=utf-8"
 
 LARGE = 4 << 20
 """Answers up to this size may be cached."""
 _PIECE = 256 * 1024
+_UNTAKEN_BYTES = 128 << 20
+_SLOW_SECONDS = 30.0
+"""How long other large answers wait for a client that does not read an answer with that much text."""
 _COMMA = b", "
 
 
@@ -62,31 +69,61 @@ def growing_json(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> 
     return StreamingResponse(_growing(head, texts, tail), media_type=JSON)
 
 
+class _Untaken:
+    """The text of an answer that its client has not taken yet; the maker waits when there is much of it."""
+
+    def __init__(self) -> None:
+        self._size, self._changed = 0, threading.Condition()
+        self.is_connected = True
+
+    def add(self, size: int) -> None:
+        with self._changed:
+            if not self._changed.wait_for(self._has_room, _SLOW_SECONDS):
+                raise OverBudget(f"the client reads too slowly: {self._size >> 20} MiB of the answer wait for it")
+            self._size += size
+
+    def take(self, size: int) -> None:
+        with self._changed:
+            self._size -= size
+            self._changed.notify()
+
+    def disconnect(self) -> None:
+        with self._changed:
+            self.is_connected = False
+            self._changed.notify()
+
+    def _has_room(self) -> bool:
+        return self._size < _UNTAKEN_BYTES or not self.is_connected
+
+
 async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> AsyncIterator[bytes]:
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | BaseException | None]()
-    is_connected = True
+    untaken = _Untaken()
 
     def make() -> None:
         failure, before = None, list[bytes]()
         try:
             for batch in texts:
                 if batch:
-                    loop.call_soon_threadsafe(queue.put_nowait, _COMMA.join([*before, *batch]))
+                    piece = _COMMA.join([*before, *batch])
+                    untaken.add(len(piece))
+                    loop.call_soon_threadsafe(queue.put_nowait, piece)
                     before = [b""]
-                if not is_connected:
+                if not untaken.is_connected:
                     return
         except Exception as error:  # noqa: BLE001  # it is raised where the answer is sent
             failure = error
         loop.call_soon_threadsafe(queue.put_nowait, failure)
 
     # Not in the thread pool of the handlers: all of its threads may be waiting for this to end.
-    loop.run_in_executor(None, make)
-    yield head
+    loop.run_in_executor(None, copy_context().run, make)
     try:
+        yield head
         while isinstance(piece := await queue.get(), bytes):
             yield piece
+            untaken.take(len(piece))
     finally:
-        is_connected = False
+        untaken.disconnect()
     if piece is not None:
         raise piece  # cuts the connection: the answer is incomplete
     yield tail

@@ -61,7 +61,8 @@ def _names(names: set[str]) -> set[str]:
 class Glob:
     """A pattern as `pathlib` has it: `*` matches within a folder, `**` any number of folders.
 
-    Matching costs at most the parts of the name times those of the pattern: neither this nor `fnmatch` backtracks.
+    Matching costs at most the parts of the name times those of the pattern between two `**`: neither this nor `fnmatch`
+    backtracks.
     """
 
     parts: tuple[re.Pattern[str] | None, ...]
@@ -70,7 +71,8 @@ class Glob:
 
     @classmethod
     def parse(cls, pattern: str) -> Glob:
-        parts = PurePosixPath(pattern).parts
+        written = PurePosixPath(pattern).parts
+        parts = [part for part, before in zip(written, ("", *written), strict=False) if not part == before == "**"]
         if pattern.startswith("/") or ".." in parts or "\0" in pattern:
             raise ApiError(
                 400, f"Invalid glob filter: {pattern[:80]}. It must be a relative path and cannot contain '..'."
@@ -103,9 +105,7 @@ class Glob:
 
     def _skip_wildcards(self, positions: set[int]) -> set[int]:
         """The positions, and those behind each `**`, which may match no folder at all."""
-        reached = set(positions)
-        for position in positions:
-            while position < len(self.parts) and self.parts[position] is None:
-                position += 1
-                reached.add(position)
-        return reached
+        wildcards = {position for position in positions if position < len(self.parts) and self.parts[position] is None}
+        # What follows a `**` may begin anywhere behind it, so that positions before it lead to nothing else.
+        latest = max(wildcards, default=0)
+        return {position for position in positions if position >= latest} | ({latest + 1} if wildcards else set())
