@@ -40,6 +40,18 @@ def test_summaries_are_grouped_as_the_live_ray_grouped_them(server: str, version
     assert shown["total"] == told["total"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_trees_are_sorted_as_the_live_ray_sorted_them(server: str, version: str) -> None:
+    def outline(answer: Any) -> list[tuple[str, dict[str, int], Any]]:
+        def below(nodes: list[Any]) -> list[tuple[str, dict[str, int], Any]]:
+            return [(node["name"], node["state_counts"], below(node["children"])) for node in nodes]
+
+        return below(answer["data"]["result"]["result"]["node_id_to_summary"]["cluster"]["summary"])
+
+    shown = body(server, version, "/api/v0/tasks/summarize?summary_by=lineage")
+    assert outline(shown) == outline(captured(version).truth["lineage"])
+
+
 @pytest.mark.parametrize(
     ("version", "constructor"), [("2.49", "Unknown actor constructor"), ("2.52", None), ("2.55", None)]
 )

@@ -2,7 +2,8 @@
 
 As in Ray, the parent of a task is the task that started it, that of an actor's task is the actor, and that of an actor
 is the task that created it. Siblings with the same name become a group. Every node counts the states of all nodes below
-it and is as old as the oldest of them. Running nodes come first, then pending, failed and older ones.
+it and is as old as the oldest of them. Running nodes come first, then pending, failed and older ones. Ray before 2.54
+misspells FAILED there, so that its failed nodes stand among the others.
 
 The code does not recurse, so a chain of 100,000 tasks works like a flat list.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -55,7 +57,11 @@ _NO_CHILDREN: list[Node] = []
 
 
 def build_tree(
-    attempts: Iterable[Attempt], parents: AbstractSet[str] | None = None, redact: Callable[[str], str] = str
+    attempts: Iterable[Attempt],
+    parents: AbstractSet[str] | None = None,
+    redact: Callable[[str], str] = str,
+    *,
+    failed_first: bool = True,
 ) -> list[Node]:
     """The top nodes of the tree of these attempts (or of plain tuples like them).
 
@@ -68,11 +74,11 @@ def build_tree(
         levels.extend(node.children)
     for node in reversed(levels):
         if node.children:
-            node.children, oldest = _grouped(node.children)
+            node.children, oldest = _grouped(node.children, failed_first=failed_first)
             if oldest and oldest < (node.timestamp or sys.maxsize):
                 node.timestamp = oldest
             node.counts = _total([node, *node.children])
-    return _grouped(top)[0]
+    return _grouped(top, failed_first=failed_first)[0]
 
 
 def count_attempts(top: list[Node]) -> int:
@@ -112,22 +118,23 @@ def _link(attempts: Iterable[Attempt], parents: AbstractSet[str] | None, redact:
     return children[None]
 
 
-def _grouped(siblings: list[Node]) -> tuple[list[Node], int | None]:
+def _grouped(siblings: list[Node], *, failed_first: bool) -> tuple[list[Node], int | None]:
     """Siblings in display order, grouped by name, and their oldest timestamp."""
     if len(siblings) == 1:
         return siblings, siblings[0].timestamp
+    rank = partial(_rank, failed_first=failed_first)
     by_name: dict[str, list[Node]] = {}
     for node in siblings:
         by_name.setdefault(node.name, []).append(node)
     ranked = []
     for name, members in by_name.items():
         if len(members) == 1:
-            ranked.append((_rank(members[0], _sort_key(members[0])), members[0]))
+            ranked.append((rank(members[0], _sort_key(members[0])), members[0]))
             continue
         group = Node(name, name, "GROUP", _oldest(members))
-        group.children = sorted(members, key=lambda node: _rank(node, _sort_key(node)))
+        group.children = sorted(members, key=lambda node: rank(node, _sort_key(node)))
         group.counts = _total(group.children)
-        ranked.append((_rank(group, min(map(_sort_key, members))), group))
+        ranked.append((rank(group, min(map(_sort_key, members))), group))
     ranked.sort(key=itemgetter(0))
     grouped = [node for _, node in ranked]
     return grouped, _oldest(grouped)
@@ -150,7 +157,7 @@ def _sort_key(node: Node) -> str:
     return node.key.replace("actor:", _CREATION_PREFIX) if node.type == "ACTOR" else node.key
 
 
-def _rank(node: Node, sort_key: str) -> tuple[int, int, int, int, bool, str]:
+def _rank(node: Node, sort_key: str, *, failed_first: bool) -> tuple[int, int, int, int, bool, str]:
     counts = node.counts
     age = node.timestamp or sys.maxsize
     later = node.type != "ACTOR_CREATION_TASK"
@@ -158,7 +165,8 @@ def _rank(node: Node, sort_key: str) -> tuple[int, int, int, int, bool, str]:
         return 0, 0, 0, age, later, sort_key
     running = sum(counts.get(state, 0) for state in _RUNNING)
     pending = sum(counts.get(state, 0) for state in _PENDING)
-    return -running, -pending, -counts.get("FAILED", 0), age, later, sort_key
+    failed = counts.get("FAILED", 0) if failed_first else 0
+    return -running, -pending, -failed, age, later, sort_key
 
 
 def tree_json(top: list[Node]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import msgspec
 from starlette.responses import Response
 
-from ray_history.history.registry import TABLES, minor_version
+from ray_history.history.registry import TABLES, Version, minor_version
 from ray_history.history.sql import text
 from ray_history.server.api.filters import (
     EXCLUDE_INTERNAL,
@@ -38,6 +38,8 @@ _NAME = "coalesce(nullif(name, ''), func_or_class_name, '')"
 _FUNCTION = "coalesce(func_or_class_name, '')"
 _BY_NAME_SINCE = (2, 57)
 """The first version of Ray that counts tasks by their names. Older ones count by function."""
+_FAILED_FIRST_SINCE = (2, 54)
+"""The first version of Ray that sorts a tree by failures."""
 _STATE = "coalesce(state, 'NIL')"
 _PARENT = "case when not starts_with(parent_task_id, repeat('f', 40)) then nullif(parent_task_id, '') end"
 
@@ -79,7 +81,7 @@ def summarize_tasks(request: SessionRequest) -> Response:
                 "is filtered out or unknown."
             )
     else:
-        by_function = summary_by == "func_name" and _counts_by_function(request)
+        by_function = summary_by == "func_name" and _is_before(request, _BY_NAME_SINCE)
         groups = _groups(request, matching, values, wanted)
         summary, totals = _by_name(request, *groups, _FUNCTION if by_function else _NAME)
     result = {
@@ -153,9 +155,10 @@ def _groups(
     return f"select {columns} from {tasks} group by all", values
 
 
-def _counts_by_function(request: SessionRequest) -> bool:
+def _is_before(request: SessionRequest, since: Version) -> bool:
+    """Whether the session's Ray is older. An unknown version counts as the newest."""
     version = minor_version(request.open.facts.get("ray_version"))
-    return version is not None and version < _BY_NAME_SINCE
+    return version is not None and version < since
 
 
 def _by_name(request: SessionRequest, groups: str, values: list[object], key: str) -> tuple[Iterator[str], Totals]:
@@ -228,7 +231,8 @@ def _tree(request: SessionRequest, tasks: str, values: list[object], count: int)
         request.tables.stream(f"{attempts} where task_id in {retried} order by task_id, attempt_number", values * 2),
     )
     parents = {parent for (parent,) in request.tables.rows(f"select distinct {_PARENT} from {tasks}", values)}
-    return build_tree(cast(Iterator[Attempt], chain.from_iterable(pages)), parents, request.redacted)
+    rows = cast(Iterator[Attempt], chain.from_iterable(pages))
+    return build_tree(rows, parents, request.redacted, failed_first=not _is_before(request, _FAILED_FIRST_SINCE))
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
