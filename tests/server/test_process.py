@@ -100,6 +100,7 @@ def test_the_server_stops_on_signals(archive: Path, tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert exit_code(process) == 0
         assert "Traceback" not in process.log_tail()
+        assert "leaked" not in process.log_tail(), "DuckDB complains at the end if a type of it is still referred to"
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

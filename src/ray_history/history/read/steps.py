@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import duckdb
 
-Surround: TypeAlias = Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[object]]
+# As text: otherwise `typing` keeps a type of DuckDB alive, which then complains at the end of the process.
+Surround: TypeAlias = "Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[object]]"
 
 SURROUND: ContextVar[Surround] = ContextVar("surround", default=nullcontext)
 """Gets the cursor of the query; may interrupt it."""
