@@ -12,6 +12,7 @@ MEASUREMENTS = {
     "catalog": "listing 2,000 sessions",
     "event_files": "reading event files, compared with gzip + json",
     "collector": "events acknowledged after a sync, logs uploaded",
+    "bill": "requests and bytes that a collector causes per hour",
     "home": "the home page of 2,000 sessions",
     "server": "the server with one client and under load",
     "history": "building and querying sessions of 50,000 and of 1,000,000 tasks",

@@ -58,6 +58,11 @@ def test_events_are_uploaded_every_push_interval_by_default() -> None:
     assert settings(push_interval="7s", event_rotation_interval="2m").events_interval == 120
 
 
+def test_journals_are_on_by_default_and_can_be_switched_off() -> None:
+    assert settings().journal_interval == 2
+    assert settings({"RAY_CLUSTER_NAME": "c", "RAY_COLLECTOR_EVENT_JOURNAL_INTERVAL": "0s"}).journal_interval == 0
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("300ms", 0.3), ("1m30s", 90), ("1h", 3600), ("1.5s", 1.5), ("0", 0), ("2h3m4s", 7384)]
 )

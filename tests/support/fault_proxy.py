@@ -14,7 +14,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
@@ -76,7 +76,9 @@ class FaultProxy:
     `connections` and `requests` count what clients sent, `faults_hit` how often a fault struck.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, observe: Callable[[Head], None] = lambda _: None) -> None:
+        """`observe` is called with each request, by any thread."""
+        self._observe = observe
         address = urlsplit(target)
         if address.hostname is None or address.port is None:
             raise ValueError(f"the target needs a host and a port: {target}")
@@ -179,6 +181,7 @@ class FaultProxy:
                 while True:
                     _wait_for_request(client, server)
                     request = client.read_head()
+                    self._observe(request)
                     fault = self._take_fault(request)
                     if isinstance(fault, AnswerError):
                         _answer_error(client, request, fault.status)

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 QUIET_SECONDS = 2.0
 """Seconds without a batch after which Ray has flushed; its agents send at least every second."""
 _TICK = 0.25
+_FEW_EVENTS = 512 * 1024
+"""Bytes of waiting events, some 60 KB in a journal, from which on an event file costs less than writing it again."""
 _FIRST_POLL_INTERVAL = 2.0
 """Seconds between polls of a new session, growing to the interval: many clusters live for less than that."""
 _SHARE_FOR_RAY = 1 / 3
@@ -88,6 +90,8 @@ class Collector:
         self._journal_writer = threading.Thread(target=self._write_journals, name="write journals", daemon=True)
         self._connecting = threading.Lock()
         self._marked: set[str] = set()
+        self._shipped = 0
+        """Spool segments that became event files."""
         self._store_error = "not tried yet"
         self._store_failures = 0
         self._ever_reached = False
@@ -173,7 +177,7 @@ class Collector:
         with self._logged("uploading the last events"):
             self._connect()
             self._spool.seal()
-            self._events.ship_all()
+            self._shipped += self._events.ship_all()
         return self._spool.pending.bodies == 0
 
     def _upload_tails(self) -> None:
@@ -192,12 +196,23 @@ class Collector:
                 continue
             with self._logged("uploading events") as outcome:
                 self._connect()
-                if self._oldest_age() >= self._settings.events_interval:
+                if self._is_event_file_due():
                     self._spool.seal()
-                self._events.ship_all()
+                self._shipped += self._events.ship_all()
                 self._publisher.publish()
             backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
+
+    def _is_event_file_due(self) -> bool:
+        """Whether waiting events should become event files.
+
+        Journals have them already, and each event file is read for ever, so that few events may wait for more. The
+        first ones of a process do not: the ledger counts what is in event files.
+        """
+        age, settings = self._oldest_age(), self._settings
+        if self._shipped and self._spool.pending.bytes < _FEW_EVENTS:
+            return age >= settings.few_events_interval
+        return age >= settings.events_interval
 
     def _oldest_age(self) -> float:
         """Age of the oldest batch in seconds; 0 if there is none."""

@@ -105,7 +105,8 @@ SETTINGS = (
         "RAY_COLLECTOR_EVENT_ROTATION_INTERVAL",
         "duration",
         "0s",
-        "Upload events at least this often; 0s means every push interval.",
+        "Write event files at least this often. 0s means every push interval, or every six while journals have the few "
+        "events that arrive.",
     ),
     Setting(
         ("--event-journal-interval",),
@@ -201,6 +202,8 @@ class CollectorSettings:
     data_dir: Path
     push_interval: float
     events_interval: float
+    few_events_interval: float
+    """The interval while journals have the few events that arrive."""
     journal_interval: float
     segment_bytes: int
     spool_bytes: int
@@ -236,6 +239,7 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         data_dir=Path(values["event_data_dir"] or ray_root / "event-data"),
         push_interval=push,
         events_interval=values["event_rotation_interval"] or push,
+        few_events_interval=_few_events_interval(values),
         journal_interval=values["event_journal_interval"],
         segment_bytes=max(1, int(values["event_max_file_size_mb"])) * 2**20,
         spool_bytes=max(1, int(values["event_max_disk_mb"])) * 2**20,
@@ -246,6 +250,12 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         endpoints=tuple(part.strip() for part in values["additional_endpoints"].split(",") if part.strip()),
         shutdown_grace=values["shutdown_grace"],
     )
+
+
+def _few_events_interval(values: Mapping[str, Any]) -> float:
+    if values["event_rotation_interval"]:
+        return float(values["event_rotation_interval"])
+    return float(values["push_interval"]) * (6 if values["event_journal_interval"] else 1)
 
 
 def _value(setting: Setting, flag: str | None, environ: Mapping[str, str]) -> Any:
