@@ -34,7 +34,9 @@ def test_every_surface_says_that_the_gcs_stopped_exporting(tmp_path: Path) -> No
         unknown = server.get(f"{address}/_completeness").json["unknown"]
         assert "not exported by Ray" in unknown["nodes"]
         assert "has to name" not in unknown["nodes"], "no setting would help"
-        assert REASON in server.get(f"{address}/_session").body.decode().replace("&#39;", "'")
+        page = server.get(f"{address}/_session").body.decode().replace("&#39;", "'")
+        assert REASON in page
+        assert "<dt>CPU / GPU</dt><dd>unknown</dd>" in page
 
 
 def test_a_row_of_the_list_says_so_without_the_ledgers(tmp_path: Path) -> None:
