@@ -116,6 +116,18 @@ def test_without_the_events_of_a_task_its_output_goes_to_no_other(tmp_path: Path
             assert whole.status_code == 200
 
 
+def test_a_listing_does_not_need_the_logs(tmp_path: Path) -> None:
+    with serving(tmp_path, "2.49") as client:
+        assert client.tasks(limit=0) == []  # the session is open, and its files are listed
+        for file in tmp_path.rglob("worker-*.out"):
+            file.unlink()
+        rows = client.tasks(limit=10000)
+        assert len(rows) == len(live("2.49"))
+        assert {row["task_log_info"] and "stdout_file" in row["task_log_info"] for row in rows} <= {None, False}
+        (task,) = [row for row in rows if row["name"] == "tree"]
+        assert client.output(task).status_code == 404
+
+
 def task_of(event: bytes) -> str:
     ids = (payload.get("taskId") for payload in json.loads(event).values() if isinstance(payload, dict))
     return next((base64.b64decode(text).hex() for text in ids if text), "")

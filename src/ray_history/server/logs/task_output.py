@@ -6,6 +6,7 @@ searched for the marks that it wrote between tasks (`task_marks`), when a task o
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ray_history.archive.errors import NotFound
+from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.history.read.views import LAST
 from ray_history.history.registry import TASK_LOG
@@ -24,6 +25,8 @@ from ray_history.server.logs.worker_files import worker_file
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.manager import OpenSession
 from ray_history.server.sessions.memo import cached_per_session
+
+logger = logging.getLogger(__name__)
 
 IS_UNREPORTED = """coalesce(
     type = 'NORMAL_TASK' and running_ns is not null and node_id is not null and worker_id is not null
@@ -104,10 +107,13 @@ def _find_outputs(request: SessionRequest, workers: Iterable[Worker], suffix: st
 
 def _search_all(request: SessionRequest, workers: Sequence[Worker], suffix: str, searched: _Searched) -> None:
     runs = _runs(request, workers, suffix)
-    for worker in workers:
-        file = worker_file(request.open.logs, *worker, suffix)
-        if searched.has_room(file):
-            searched.add(worker, suffix, _search(request, file, runs[worker.id]) if file else None)
+    try:
+        for worker in workers:
+            file = worker_file(request.open.logs, *worker, suffix)
+            if searched.has_room(file):
+                searched.add(worker, suffix, _search(request, file, runs[worker.id]) if file else None)
+    except ArchiveError as error:  # the rest of a row is worth more than the place of its output
+        logger.warning("a listing of tasks is without the place of some outputs: %s", error)
 
 
 def _search(request: SessionRequest, file: LogFile, runs: Sequence[Run]) -> Output:
