@@ -97,6 +97,7 @@ def test_https(archive: Path, tmp_path: Path) -> None:
 def test_the_server_stops_on_signals(archive: Path, tmp_path: Path) -> None:
     with running(tmp_path, "ray-history", "serve", "--storage", archive.as_uri()) as (process, port):
         urllib.request.urlopen(f"http://127.0.0.1:{port}{S}/api/v0/nodes").close()
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{process.pid}/status").read_text()
         os.kill(process.pid, signal.SIGTERM)
         assert exit_code(process) == 0
         assert "Traceback" not in process.log_tail()

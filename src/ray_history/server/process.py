@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,7 @@ from ray_history.server.live import api_server, make_fleet
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.settings import ServerSettings
 
+_PR_SET_NO_NEW_PRIVS = 38
 _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
 """Environment variable that passes the settings to the worker processes."""
 
@@ -55,6 +57,7 @@ def application(settings: ServerSettings) -> ASGIApp:
 
 def serve(settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT; running requests are finished."""
+    _refuse_new_privileges()
     os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
     signal.signal(signal.SIGTERM, leave)
     uvicorn.run(
@@ -73,6 +76,13 @@ def serve(settings: ServerSettings) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=30,
     )
+
+
+def _refuse_new_privileges() -> None:
+    """Let no program that this process starts, such as those that build sessions, gain privileges by setuid files."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # Linux only
+        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def from_environment() -> ASGIApp:

@@ -203,6 +203,32 @@ def test_new_connections_take_the_place_of_unused_ones(server: Server) -> None:
         assert server.closed("too_many") > before
 
 
+UPGRADE = (
+    b" /s/a/b/c/api/jobs/x/logs/tail HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"GET" + UPGRADE + b"\r\n", 401),
+        (b"GET" + UPGRADE.replace(b"dGhl", b"!") + b"\r\n", 400),
+        (b"GET" + UPGRADE.replace(b"websocket", b"h2c") + b"Connection: close\r\n\r\n", 401),
+        (b"POST" + UPGRADE + b"Content-Length: 10\r\n\r\n", 400),
+        (b"GET" + UPGRADE + b"Content-Length: 60000\r\n\r\n", 400),
+        (b"GET" + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n", 400),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    ],
+    ids=["web socket", "wrong key", "another protocol", "post", "length", "chunked", "connect"],
+)
+def test_no_upgrade_keeps_a_connection_without_a_token(server: Server, head: bytes, expected: int) -> None:
+    memory = server.memory()
+    assert status(answer(server, head)) == expected
+    answer(server, head, *[b"x" * 65536] * 320)
+    assert server.memory() - memory < 16
+
+
 def test_few_requests_may_wait_on_one_connection(server: Server) -> None:
     before, memory = server.closed("too_many"), server.memory()
     answer(server, *[(GET + b"\r\n") * 1000] * 100)

@@ -155,6 +155,11 @@ class LimitedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
             self._stop(429, f"more than {PIPELINED} requests at a time on one connection", "too_many")
+        if self.parser.should_upgrade() and self._should_upgrade():
+            names = {name for name, _ in self.headers}
+            if self.parser.get_method() != b"GET" or names & {b"content-length", b"transfer-encoding"}:
+                # The protocol of web sockets would wait for ever, without a limit of time.
+                self._stop(400, "a web socket is opened by a GET request without a body", "invalid")
         super().on_headers_complete()
         self._has_head = True
         self.requests += 1
