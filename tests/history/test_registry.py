@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from ray_history.collector.polling.endpoints import ENDPOINTS
+from ray_history.history import sql
 from ray_history.history.build.builder import Builder
 from ray_history.history.engine import Limits
 from ray_history.history.events import KNOWN_TYPES
@@ -15,6 +17,8 @@ from ray_history.history.read.json_rows import row
 from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import View
 from ray_history.history.registry import EVENT_FILES, EXPORT_FILES, LOG_FILES, SMALL_TABLES, TABLES, Table
+
+SQL = Path(sql.__file__).parent
 
 EACH_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
@@ -54,6 +58,20 @@ def test_every_source_is_an_event_a_kind_of_file_or_polled(table: Table) -> None
     polled = {endpoint.url.partition("?")[0] for endpoint in ENDPOINTS}
     assert set(table.polled) <= polled
     assert {*table.sources} - {*table.polled} <= {*KNOWN_TYPES, EVENT_FILES, LOG_FILES, EXPORT_FILES}
+
+
+@EACH_TABLE
+def test_each_declared_source_is_part_of_the_query(table: Table) -> None:
+    if table.precedence is None:
+        return
+    text = "".join(file.read_text() for file in (*SQL.glob(f"{table.name}.sql"), *SQL.glob(f"{table.name}/*.sql")))
+    orders = {source for order in table.precedence.columns for source in order.split()}
+    assert orders == set(table.precedence.sources)
+    assert all(re.search(rf"\b{source} as \(|\bas {source}\b", text) for source in orders)
+    assert len(set(table.precedence.names)) == len(table.precedence.names)
+    # Which source wins is declared, and not decided in the query.
+    either = "|".join(orders)
+    assert not re.search(rf"coalesce\(({either})[.]\w+, ({either})[.]", text)
 
 
 def test_small_tables_are_all_but_tasks() -> None:

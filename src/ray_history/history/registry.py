@@ -388,6 +388,19 @@ _JOBS = Table(
     sources=("SUBMISSION_JOB_DEFINITION_EVENT", "SUBMISSION_JOB_LIFECYCLE_EVENT", EXPORT_FILES, "/api/jobs/"),
     without_sources="Submitted jobs are known from their drivers alone: Ray wrote no export files, and /api/jobs/ was "
     "not polled.",
+    precedence=Precedence(
+        sources={
+            "submission": "the most advanced of SUBMISSION_JOB events (not sent by any Ray version yet), "
+            "`export_events/event_EXPORT_SUBMISSION_JOB.log` and polled `/api/jobs/`",
+            "last_driver": "DRIVER_JOB events, or polled `/api/jobs/` where none arrived",
+            "polled_driver": "polled `/api/jobs/`",
+        },
+        columns={
+            "submission last_driver": "submission_id entrypoint metadata runtime_env driver_node_id",
+            "submission polled_driver last_driver": "start_ms",
+            "polled_driver last_driver": "end_ms",  # of a driver; a submission has its own end
+        },
+    ),
     log_lines={"export_event": "export_events/event_EXPORT_*.log*"},
 )
 
@@ -501,6 +514,19 @@ _PLACEMENT_GROUPS = Table(
     sources=("PLACEMENT_GROUP_DEFINITION_EVENT", "PLACEMENT_GROUP_LIFECYCLE_EVENT", "/api/v0/placement_groups"),
     without_sources="Only placement groups that tasks and actors refer to are known: /api/v0/placement_groups was not "
     "polled.",
+    precedence=Precedence(
+        sources={
+            "event": "PLACEMENT_GROUP events (not sent by any Ray version yet)",
+            "polled": "polled `/api/v0/placement_groups`",
+        },
+        columns={
+            "event polled": "name creator_job_id state bundles is_detached created_ns",
+            "polled event": "stats",
+            "polled": "label_domain_key label_domain_assignments topology_strategy topology_assignments",
+            "event": "end_ns",
+        },
+        final={"state": "'REMOVED'"},
+    ),
 )
 
 _RUNTIME_ENVS = Table(

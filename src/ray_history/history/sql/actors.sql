@@ -273,7 +273,7 @@ actor as (
         first_of(required_resources) as required_resources,
         first_of(is_detached) as is_detached,
         first_of(placement_group_id) as placement_group_id,
-        first_of(repr_name) as repr_name,
+        coalesce(first_of(repr_name), case when event.actor_id is not null then '' end) as repr_name,
         -- Ray's clients refuse a listing with null here.
         coalesce(first_of(num_restarts), 0) as num_restarts,
         coalesce(first_of(num_restarts_due_to_lineage_reconstruction), 0) as num_restarts_due_to_lineage_reconstruction,

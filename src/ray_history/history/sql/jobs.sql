@@ -56,10 +56,11 @@ driver as (
         coalesce(definition.entrypoint, polled_alone.entrypoint) as entrypoint,
         coalesce(definition.driver_pid, polled_alone.pid) as driver_pid,
         driver_node_id,
-        coalesce(definition.runtime_env, polled_alone.runtime_env) as runtime_env,
+        parse_json(coalesce(definition.runtime_env, polled_alone.runtime_env)) as runtime_env,
         coalesce(definition.is_internal, is_internal_entrypoint(polled_alone.entrypoint)) as is_internal,
-        life.start_ns,
+        life.start_ns // 1000000 as start_ms,
         coalesce(life.end_ns, ended.end_ns) as end_ns,
+        coalesce(life.end_ns, ended.end_ns) // 1000000 as end_ms,
         coalesce(definition.metadata->>'job_submission_id', polled_alone.submission_id) as submission_id,
         json_merge_patch(
             coalesce(definition.metadata, non_empty_json(polled_alone.metadata), '{}')::json, '{"job_submission_id": null}'
@@ -166,7 +167,7 @@ submission as (
         coalesce(
             latest(non_empty_json(metadata), rank), max(metadata) filter (source = 3), latest(metadata, rank)
         ) as metadata,
-        latest(runtime_env, rank) as runtime_env,
+        parse_json(latest(runtime_env, rank)) as runtime_env,
         latest(driver_agent_http_address, rank) as driver_agent_http_address,
         latest(driver_node_id, rank) as driver_node_id,
         latest(driver_exit_code, rank) as driver_exit_code
@@ -180,9 +181,9 @@ last_driver as (
 )
 select
     last_driver.job_id,
-    coalesce(submission.submission_id, last_driver.submission_id) as submission_id,
-    coalesce(submission.entrypoint, last_driver.entrypoint, '') as entrypoint,
-    case when coalesce(submission.submission_id, last_driver.submission_id) is null then 'DRIVER' else 'SUBMISSION' end
+    first_of(submission_id) as submission_id,
+    coalesce(first_of(entrypoint), '') as entrypoint,
+    case when first_of(submission_id) is null then 'DRIVER' else 'SUBMISSION' end
         as type,
     coalesce(
         submission.status,
@@ -190,16 +191,15 @@ select
     ) as status,
     submission.message,
     submission.error_type,
-    coalesce(submission.start_ms, polled_driver.start_ms, last_driver.start_ns // 1000000) as start_ms,
+    first_of(start_ms) as start_ms,
     case
         when submission.submission_id is not null then submission.end_ms
-        when last_driver.end_ns is not null then coalesce(polled_driver.end_ms, last_driver.end_ns // 1000000)
+        when last_driver.end_ns is not null then first_of(end_ms)
     end as end_ms,
-    coalesce(submission.metadata, last_driver.metadata, '{}')::json as metadata,
-    coalesce(parse_json(submission.runtime_env), parse_json(last_driver.runtime_env), '{}'::json) as runtime_env,
+    coalesce(first_of(metadata), '{}')::json as metadata,
+    coalesce(first_of(runtime_env), '{}'::json) as runtime_env,
     submission.driver_agent_http_address,
-    coalesce(submission.driver_node_id, case when submission.submission_id is not null then last_driver.driver_node_id end)
-        as driver_node_id,
+    case when submission.submission_id is not null then first_of(driver_node_id) end as driver_node_id,
     submission.driver_exit_code,
     coalesce(node.node_ip, polled_driver.ip) as driver_ip,
     last_driver.driver_pid,
@@ -209,4 +209,4 @@ from last_driver
 full join submission on submission.submission_id = last_driver.submission_id
 left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id
 left join polled_driver on polled_driver.job_id = last_driver.job_id
-where coalesce(last_driver.job_id, submission.submission_id) is not null
+where last_driver.job_id is not null or submission.submission_id is not null

@@ -1,4 +1,4 @@
--- placement_groups: one row per group, from PLACEMENT_GROUP events (a later Ray) and from polling.
+-- placement_groups: one row per group, from PLACEMENT_GROUP events (a later Ray) and from polling, as the registry declares.
 with definition as (
     select
         hex_id(body->>'placementGroupId', 18) as placement_group_id,
@@ -51,7 +51,7 @@ bundle as (
     ) using (placement_group_id, bundle_index)
     group by placement_group_id
 ),
-exported as (
+event as (
     select
         placement_group_id,
         name,
@@ -66,7 +66,7 @@ exported as (
             'highest_retry_delay_ms', coalesce(try_cast(step->>'highestRetryDelayMs' as double), 0.0)
         ) as stats,
         created_ns,
-        changed_ns
+        case when step->>'state' = 'REMOVED' then changed_ns end as end_ns
     from definition
     full join life using (placement_group_id)
     left join bundle using (placement_group_id)
@@ -90,18 +90,18 @@ polled as (
 )
 select
     placement_group_id,
-    coalesce(exported.name, polled.name, '') as name,
-    coalesce(exported.creator_job_id, polled.creator_job_id) as creator_job_id,
-    case when polled.state = 'REMOVED' then 'REMOVED' else coalesce(exported.state, polled.state) end as state,
-    coalesce(exported.bundles, polled.bundles, '[]')::json as bundles,
-    coalesce(exported.is_detached, polled.is_detached, false) as is_detached,
-    coalesce(polled.stats, exported.stats) as stats,
-    polled.label_domain_key,
-    coalesce(polled.label_domain_assignments, '{}')::json as label_domain_assignments,
-    coalesce(polled.topology_strategy, '{}')::json as topology_strategy,
-    coalesce(polled.topology_assignments, '{}')::json as topology_assignments,
-    coalesce(exported.created_ns, polled.created_ns) as created_ns,
-    case when coalesce(exported.state, polled.state) = 'REMOVED' then exported.changed_ns end as end_ns
-from exported
+    coalesce(first_of(name), '') as name,
+    first_of(creator_job_id) as creator_job_id,
+    first_of(state) as state,
+    coalesce(first_of(bundles), '[]')::json as bundles,
+    coalesce(first_of(is_detached), false) as is_detached,
+    first_of(stats) as stats,
+    first_of(label_domain_key) as label_domain_key,
+    coalesce(first_of(label_domain_assignments), '{}')::json as label_domain_assignments,
+    coalesce(first_of(topology_strategy), '{}')::json as topology_strategy,
+    coalesce(first_of(topology_assignments), '{}')::json as topology_assignments,
+    first_of(created_ns) as created_ns,
+    first_of(end_ns) as end_ns
+from event
 full join polled using (placement_group_id)
 where placement_group_id is not null
