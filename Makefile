@@ -7,7 +7,7 @@ LOCK := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-versi
 RAY ?= 2.60
 
 .PHONY: install parts hooks test check check-ray lint ruff types workflows format bench matrix demo docs screenshots
-.PHONY: lock lock-dev lock-demo lock-image package notes wheel chart clean
+.PHONY: lock lock-dev lock-demo lock-image lock-build package notes wheel chart clean
 
 install: .venv/.installed
 
@@ -63,7 +63,7 @@ docs: install
 screenshots: install
 	$(RUN) tests.screenshots
 
-lock: lock-dev lock-demo lock-image
+lock: lock-dev lock-demo lock-image lock-build
 
 lock-dev: install
 	$(LOCK) --all-extras --output-file requirements-dev.lock
@@ -74,7 +74,9 @@ lock-demo: lock-dev
 # What the image contains, and what builds its wheel.
 lock-image: lock-dev
 	$(LOCK) --constraint requirements-dev.lock --output-file requirements-image.lock
-	printf 'hatchling\n' | $(VENV)/uv pip compile - --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --constraint requirements-dev.lock --output-file requirements-build.lock
+
+lock-build: lock-dev
+	printf 'hatchling\n' | $(LOCK:pyproject.toml=-) --constraint requirements-dev.lock --output-file requirements-build.lock
 
 package: notes wheel chart
 

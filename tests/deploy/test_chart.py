@@ -127,6 +127,15 @@ def test_selectors_match_the_pods() -> None:
     assert monitor.items() <= one(rendered, "Service")["metadata"]["labels"].items()
 
 
+def test_the_image_can_be_fixed_by_its_digest() -> None:
+    values: dict[str, Any] = {"storage": {"url": "s3://b"}, "image": {"repository": "example/image", "tag": "1.2.3"}}
+    assert server(render(values))["image"] == "example/image:1.2.3"
+    digest = "sha256:" + "0123456789abcdef" * 4
+    values["image"]["digest"] = digest
+    assert server(render(values))["image"] == f"example/image:1.2.3@{digest}"
+    assert f"--image example/image:1.2.3@{digest} " in notes(values)
+
+
 def test_by_default_only_pods_of_the_namespace_may_connect() -> None:
     (rule,) = one(render({"storage": {"url": "s3://b"}}), "NetworkPolicy")["spec"]["ingress"]
     assert rule == {"ports": [{"port": "http"}], "from": [{"podSelector": {}}]}

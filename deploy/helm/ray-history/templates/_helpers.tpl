@@ -41,6 +41,10 @@ s3://{{ .Values.trialS3.bucket }}
 {{- end -}}
 {{- end -}}
 
+{{- define "ray-history.image" -}}
+{{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end -}}
+{{- end -}}
+
 {{- /* Refuses contradictory values before anything is installed. */ -}}
 {{- define "ray-history.check" -}}
 {{- $replicas := ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled | int -}}
