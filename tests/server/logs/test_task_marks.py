@@ -79,6 +79,13 @@ def test_a_task_that_its_worker_did_not_end_has_the_rest_of_the_file() -> None:
     assert assigned(HALF, run("4", "a näme\nof two lines", has_ended=False))["4"] == (134, None)
 
 
+def test_the_last_task_of_a_killed_worker_counts_if_it_has_the_only_mark_left() -> None:
+    killed = run("4", "a näme\nof two lines", has_ended=False)._replace(is_certain=False)
+    assert assigned(FIRST, HALF, SECOND, killed)["4"] == (134, None)
+    assert assigned(FIRST, HALF, SECOND, NAMED, killed).keys() == {"1", "2", "3", "4"}, "it did not begin"
+    assert assigned(HALF, killed).keys() == {"2"}, "other tasks are unknown"
+
+
 def test_the_mark_of_a_running_task_may_be_missing() -> None:
     runs = [FIRST, HALF, SECOND, NAMED, run("5", "later", has_ended=False)]
     assert assigned(*runs).keys() == {"1", "2", "3", "4"}

@@ -202,12 +202,14 @@ def _target_in_worker_file(request: SessionRequest, task: str, attempt: _Attempt
         f"Could not find log file for task attempt: {task}({attempt.number}). It is {attempt.state}, "
         f"worker id = {attempt.worker}, node id = {attempt.node}, and Ray reported no std{suffix} file"
     )
-    if not attempt.ran or attempt.type != "NORMAL_TASK" or not attempt.node or not attempt.worker:
+    if attempt.type != "NORMAL_TASK" or not attempt.node or not attempt.worker:
         raise ApiError(404, message)
     output = find_output(request, Worker(attempt.node, attempt.worker), suffix)
     if output is None:
         raise ApiError(404, message)
     part = output.parts.get((task, attempt.number))
+    if part is None and not attempt.ran:
+        raise ApiError(404, message)
     if part is None:
         raise ApiError(
             404,

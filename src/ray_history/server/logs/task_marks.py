@@ -35,6 +35,8 @@ class Run(NamedTuple):
     """Whether the worker itself ended it, and then waited for the next task."""
     start: int | None = None
     end: int | None = None
+    is_certain: bool = True
+    """Whether the worker began it at all."""
 
     @property
     def token(self) -> bytes:
@@ -70,7 +72,9 @@ def find_marks(pieces: Iterable[bytes]) -> Iterator[Mark]:
 
 def assign(marks: Sequence[Mark], runs: Sequence[Run], size: int) -> dict[tuple[str, int], Part]:
     """The parts of a file of `size` bytes, by task id and attempt, as far as they are certain. `runs` are in the order
-    of their start."""
+    of their start; one that is not certain comes last, and counts only if then every mark has its run."""
+    if runs and not runs[-1].is_certain and [mark.name for mark in marks] != [run.marked_name for run in runs]:
+        runs = runs[:-1]
     parts = {}
     for index, place in _places(marks, runs).items():
         run, following = runs[index], marks[place + 1].at if place + 1 < len(marks) else None

@@ -141,24 +141,42 @@ def _runs(request: SessionRequest, workers: Sequence[Worker], suffix: str) -> di
     rows = request.tables.rows(
         f"""
         select
-            worker_id, running_ns is not null,
+            worker_id, running_ns, {RAN},
             task_id, attempt_number, name, {_WAS_ENDED}, std{suffix}_start, std{suffix}_end
         from {request.tables.source("tasks", LAST)}
-        where type = 'NORMAL_TASK' and {RAN} and name is not null and list_contains(?, worker_id)
-        order by coalesce(running_ns, submitted_to_worker_ns), task_id, attempt_number
+        where type = 'NORMAL_TASK' and name is not null and list_contains(?, worker_id)
+        order by coalesce(submitted_to_worker_ns, running_ns), task_id, attempt_number
         """,
         [[worker.id for worker in workers]],
     )
-    runs, unreported = defaultdict[str, list[Run]](list), defaultdict[str, list[Run]](list)
-    for worker, reported_start, *values in rows:
-        runs[worker].append(run := Run(*values))
-        if not reported_start:
-            unreported[worker].append(run)
-    for worker, without_start in unreported.items():
-        # Their time is that of another clock, so their order is right only between tasks with known places.
-        if all(run.start is None and run.end is None for run in runs[worker]):
-            runs[worker] = [run for run in runs[worker] if run not in without_start]
-    return runs
+    sent = defaultdict[str, list[_Sent]](list)
+    for worker, running_ns, ran, *values in rows:
+        sent[worker].append(_Sent(running_ns, ran, Run(*values)))
+    return defaultdict(list, {worker: _in_order(attempts) for worker, attempts in sent.items()})
+
+
+class _Sent(NamedTuple):
+    """An attempt that was sent to a worker."""
+
+    running_ns: int | None
+    ran: bool
+    run: Run
+
+
+def _in_order(sent: Sequence[_Sent]) -> list[Run]:
+    """The attempts that a worker ran, of those that were sent to it, in this order by the clocks of their owners."""
+    ran = [each for each in sent if each.ran]
+    starts = [each.running_ns for each in ran if each.running_ns is not None]
+    if starts != sorted(starts) and not any(_has_place(each.run) for each in ran):
+        # The clock of the worker says otherwise, so the place of those without a time of its own is unknown.
+        return [each.run for each in sorted(ran, key=lambda each: each.running_ns or 0) if each.running_ns is not None]
+    # Of the others, one may have been the last: its worker was killed before it reported the start.
+    others = [each.run._replace(is_certain=False) for each in sent if not each.ran]
+    return [each.run for each in ran] + (others if len(others) == 1 else [])
+
+
+def _has_place(run: Run) -> bool:
+    return run.start is not None or run.end is not None
 
 
 # Rows of tasks --------------------------------------------------------------------------------------------------------
