@@ -112,6 +112,10 @@ class Navigated(Exception):
     """The page navigated away while an expression was evaluated."""
 
 
+class Thrown(AssertionError):
+    """An expression threw an error in the page."""
+
+
 class Page:
     """A tab."""
 
@@ -158,7 +162,8 @@ class Page:
     def value(self, expression: str) -> Any:
         """Evaluate an expression in the page."""
         answer = self.command("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        if "exceptionDetails" in answer:
+            raise Thrown(answer["exceptionDetails"])
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 60) -> None:
@@ -171,7 +176,7 @@ class Page:
     def _holds(self, condition: str) -> bool:
         try:
             return bool(self.value(f"!!({condition})"))
-        except Navigated:  # the condition may hold on the next page
+        except (Navigated, Thrown):  # the condition may hold on the next page, or once its element is there
             return False
 
     def type(self, text: str) -> None:

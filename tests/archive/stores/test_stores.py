@@ -8,10 +8,12 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
-from ray_history.archive.errors import Misconfigured, NotFound
+from ray_history.archive.errors import Misconfigured, NotFound, Unreachable
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.cloud import PART_SIZE
@@ -176,6 +178,26 @@ def test_deleting_a_missing_object_is_no_error(store: Store) -> None:
     store.delete_many(["missing", "a", "b/missing"])
     store.delete_many([])
     assert list(store.list()) == []
+
+
+def test_a_deletion_is_repeated_once_if_the_connection_breaks(
+    open_seaweedfs: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_seaweedfs(f"t{secrets.token_hex(6)}")
+    store.put("k", b"x")
+    delete, breaks = obstore.delete, [ConnectionResetError("reset")]
+
+    def break_once(*arguments: Any) -> None:
+        if breaks:
+            raise breaks.pop()
+        delete(*arguments)
+
+    monkeypatch.setattr(obstore, "delete", break_once)
+    store.delete("k")
+    assert list(store.list()) == []
+    breaks += [ConnectionResetError("reset"), ConnectionResetError("reset")]
+    with pytest.raises(Unreachable):
+        store.delete("k")
 
 
 def test_a_missing_object_is_not_found_and_never_empty(store: Store) -> None:

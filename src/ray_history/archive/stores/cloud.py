@@ -9,7 +9,7 @@ Listings of all backends omit the trailing slash of directory markers, see `_wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -275,12 +275,19 @@ class CloudStore:
 
     def delete_many(self, keys: Iterable[str]) -> None:
         wanted = [require_key(key) for key in keys]
-        with self._translated(f"deleting {len(wanted)} objects of"):
+        if not wanted:
+            return
+        try:
+            self._delete_all(wanted)
+        except Unreachable:  # obstore repeats no POST, not even if the server had just closed the idle connection
+            self._delete_all(wanted)
+
+    def _delete_all(self, keys: Sequence[str]) -> None:
+        with self._translated(f"deleting {len(keys)} objects of"):
             try:
-                if wanted:
-                    obstore.delete(self._client, wanted)
+                obstore.delete(self._client, keys)
             except FileNotFoundError:  # some backends stop at the first missing object
-                for key in wanted:
+                for key in keys:
                     self._delete_if_there(key)
 
     def _delete_if_there(self, key: str) -> None:
