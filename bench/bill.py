@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench.event_files import generate
+from bench.event_files import SESSION, generate
 from ray_history.archive import layout
 from tests.collector.collector_process import CollectorProcess
 from tests.conftest import s3_variables
@@ -85,7 +85,9 @@ def post(port: int, rate: int, lines: list[bytes], stop: threading.Event) -> Non
 def billed(server: SeaweedFS, folder: Path, rate: int, flags: tuple[str, ...], lines: list[bytes]) -> Iterator[Bill]:
     """A collector that receives events at this rate, and its bill."""
     bill, stop = Bill(), threading.Event()
-    own = ("--push-interval=10s", "--enable-log-collector=false", "--ray-tmp-root=/nonexistent", *flags)
+    own = ("--push-interval=10s", "--enable-log-collector=false", f"--ray-tmp-root={folder}/ray", *flags)
+    (folder / "ray" / SESSION / "logs").mkdir(parents=True)
+    (folder / "ray" / "session_latest").symlink_to(SESSION)
     with FaultProxy(server.endpoint, bill.note) as proxy:
         variables = s3_variables(server) | {"S3_ENDPOINT": proxy.url}
         with CollectorProcess(folder, f"s3://bench/{folder.name}", *own, env=variables) as collector:

@@ -165,7 +165,7 @@ def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster,
         base64.b64decode(e["actorDefinitionEvent"]["actorId"]).hex() for e in events if "actorDefinitionEvent" in e
     }
     assert {row["actor_id"] for row in actors} - defined == set()
-    assert {row["node_id"] for row in nodes} == {file.key.node for file in files.event_files}
+    assert {row["node_id"] for row in nodes} == {file.key.node for file in files.with_events}
     assert files.generations == {Generation.C}
 
     assert_logs_equal(in_bucket(archive, files, head_row["node_id"]), on_disk(session))
@@ -218,11 +218,11 @@ def test_sudden_deaths_leave_all_but_the_last_moment(tmp_path: Path, cluster: Ra
         assert {(row["task_id"], row["attempt_number"]) for row in tasks} - attempts == set()
 
     files = opened(archive, first.name)
-    (node,) = {file.key.node for file in files.event_files}
+    (node,) = {file.key.node for file in files.with_events}
     assert_logs_equal(in_bucket(archive, files, node), on_disk(first))
 
     files = opened(archive, second.name)
-    (node,) = {file.key.node for file in files.event_files}
+    (node,) = {file.key.node for file in files.with_events}
     stitched, disk = in_bucket(archive, files, node), on_disk(second)
     assert files.tail_bundles
     for name, body in before.items():

@@ -90,8 +90,6 @@ class Collector:
         self._journal_writer = threading.Thread(target=self._write_journals, name="write journals", daemon=True)
         self._connecting = threading.Lock()
         self._marked: set[str] = set()
-        self._shipped = 0
-        """Spool segments that became event files."""
         self._store_error = "not tried yet"
         self._store_failures = 0
         self._ever_reached = False
@@ -177,7 +175,7 @@ class Collector:
         with self._logged("uploading the last events"):
             self._connect()
             self._spool.seal()
-            self._shipped += self._events.ship_all()
+            self._events.ship_all()
         return self._spool.pending.bodies == 0
 
     def _upload_tails(self) -> None:
@@ -198,7 +196,7 @@ class Collector:
                 self._connect()
                 if self._is_event_file_due():
                     self._spool.seal()
-                self._shipped += self._events.ship_all()
+                self._events.ship_all()
                 self._publisher.publish()
             backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
@@ -207,10 +205,13 @@ class Collector:
         """Whether waiting events should become event files.
 
         Journals have them already, and each event file is read for ever, so that few events may wait for more. The
-        first ones of a process do not: the ledger counts what is in event files.
+        first ones of a session do not: its ledger counts what is in event files.
         """
         age, settings = self._oldest_age(), self._settings
-        if self._shipped and self._spool.pending.bytes < _FEW_EVENTS:
+        with self._ledgers.lock:
+            ledger = self._ledgers.saved.sessions.get(self.current_session() or "")
+            is_counted = ledger is not None and ledger.events.stored > 0
+        if is_counted and self._spool.pending.bytes < _FEW_EVENTS:
             return age >= settings.few_events_interval
         return age >= settings.events_interval
 
