@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,16 +42,23 @@ class Limits:
 
     memory: int = 1 << 30
     threads: int = 2
+    runs: int = 3
+    """Runs whose JSON is as large as the memory."""
+
+    @property
+    def frugal(self) -> Limits:
+        """For a session that does not fit otherwise: each thread has rows in memory."""
+        return replace(self, threads=1, runs=2 * self.runs)
 
     @property
     def run_bytes(self) -> int:
         """JSON per run: its events take half of that in memory, and merging them about as much again."""
-        return self.memory // 3
+        return self.memory // self.runs
 
     @property
     def batch_bytes(self) -> int:
         """JSON per batch; the next one is downloaded and unpacked while it is read."""
-        return self.run_bytes // 3
+        return self.run_bytes // self.runs
 
 
 class Engine:

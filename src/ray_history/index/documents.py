@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
 
 from ray_history.archive import layout
 from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.event_files.json_lines import is_utf8
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
@@ -32,8 +33,16 @@ from ray_history.history.registry import LOG_LINES
 from .log_ends import read_end, with_ends
 from .log_heads import read_facts, with_facts
 
+_Collect: TypeAlias = Callable[[], Iterator[bytes]]
+
 _MAX_LINE = 8 << 20
-_MAX_ANSWER = 48 << 20
+MAX_ANSWER = 48 << 20
+FRUGAL_ANSWER = 1 << 20
+"""The largest answer that is read where memory is short."""
+_LARGE = 1 << 20
+"""Objects from this size on are read one at a time, and not held in memory as documents."""
+_AT_ONCE = 64
+"""Smaller objects whose documents are in memory."""
 
 
 def is_source_log(name: str) -> bool:
@@ -57,47 +66,61 @@ def process_of(name: str) -> dict[str, Any] | None:
     return {"worker_id": found["worker"] or found["id"], "worker_type": worker_type.upper(), "pid": pid}
 
 
-def write_documents(store: Store, files: SessionFiles, out: BinaryIO, problems: list[str]) -> None:
+def write_documents(
+    store: Store, files: SessionFiles, out: BinaryIO, problems: list[str], *, max_answer: int = MAX_ANSWER
+) -> None:
     """Collect the documents of a session. What cannot be read is added to `problems`."""
+    small, large = list[_Collect](), list[_Collect]()
+    for size, collect in _collectors(store, files, problems, max_answer):
+        (large if size >= _LARGE else small).append(collect)
     with ThreadPoolExecutor(8, "documents") as threads:
-        for job in [threads.submit(collect) for collect in _collectors(store, files, problems)]:
-            out.writelines(line + b"\n" for line in job.result())
+        for start in range(0, len(small), _AT_ONCE):
+            for documents in threads.map(_all, small[start : start + _AT_ONCE]):
+                _write(documents, out)
+    for collect in large:
+        _write(collect(), out)
     for node in sorted(files.nodes):
         body = {
             "event_files": sum(file.key.node == node for file in files.event_files),
             "log_files": sum(of == node for of, _, _ in files.whole_logs),
         }
-        out.write(_document("node", node, node, body) + b"\n")
+        _write([_document("node", node, node, body)], out)
 
 
-def _collectors(store: Store, files: SessionFiles, problems: list[str]) -> Iterator[Callable[[], list[bytes]]]:
-    """The functions that make the documents, one for each object that they come from."""
+def _all(collect: _Collect) -> list[bytes]:
+    return list(collect())
+
+
+def _write(documents: Iterable[bytes], out: BinaryIO) -> None:
+    out.writelines(document + b"\n" for document in documents)
+
+
+def _collectors(
+    store: Store, files: SessionFiles, problems: list[str], max_answer: int
+) -> Iterator[tuple[int, _Collect]]:
+    """The functions that make the documents, one for each object that they come from, and its size."""
     for name, info in files.endpoints.items():
-        if _fits(info.size, info.key, problems):
-            yield partial(_endpoint, store, name, info.key, problems)
+        if info.size <= max_answer:
+            yield info.size, partial(_endpoint, store, name, info.key, problems)
+        else:
+            problems.append(f"{info.key}: {info.size} bytes, larger than {max_answer}; left out")
     for info in store.list(layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)):
-        yield partial(_ledger, store, info.key, problems)
+        yield info.size, partial(_ledger, store, info.key, problems)
     logs = files.logs(store)
     listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
     for log_file in with_facts(listed):
-        yield partial(_head, logs, log_file)
+        yield 0, partial(_head, logs, log_file)
     for log_file in with_ends(listed):
-        yield partial(_end, logs, log_file)
-    yield partial(_worker_logs, listed)
+        yield 0, partial(_end, logs, log_file)
+    yield 0, partial(_worker_logs, listed)
     for log_file in listed:
         for source, pattern in LOG_LINES.items():
             if log_file.size and fnmatch.fnmatchcase(log_file.name, pattern):
-                yield partial(_lines, logs, log_file, source, problems)
+                yield log_file.size, partial(_lines, logs, log_file, source, problems)
 
 
 def _document(source: str, name: str, node: str, body: Any) -> bytes:
     return msgspec.json.encode({"source": source, "name": name, "node_id": node, "body": body})
-
-
-def _fits(size: int, key: str, problems: list[str]) -> bool:
-    if size > _MAX_ANSWER:
-        problems.append(f"{key}: {size} bytes, larger than {_MAX_ANSWER}; left out")
-    return size <= _MAX_ANSWER
 
 
 def _parsed(body: bytes, place: str, problems: list[str]) -> Any:
@@ -109,41 +132,58 @@ def _parsed(body: bytes, place: str, problems: list[str]) -> Any:
         return None
 
 
-def _endpoint(store: Store, name: str, key: str, problems: list[str]) -> list[bytes]:
-    body = _parsed(store.get(key), key, problems)
-    return [] if body is None else [_document("endpoint", name, "", body)]
+def _endpoint(store: Store, name: str, key: str, problems: list[str]) -> Iterator[bytes]:
+    body = store.get(key)
+    # As Python objects, a hostile answer would take twenty times its size.
+    document = _unparsed if len(body) >= _LARGE else _parsed
+    parsed = document(body, key, problems)
+    if parsed is not None:
+        yield _document("endpoint", name, "", parsed)
 
 
-def _ledger(store: Store, key: str, problems: list[str]) -> list[bytes]:
+def _unparsed(body: bytes, place: str, problems: list[str]) -> msgspec.Raw | None:
+    """The body in one line, if it is JSON."""
+    try:
+        if is_utf8(body):
+            msgspec.json.decode(body, type=msgspec.Raw)
+            # Line breaks are white space: in a text they would be escaped.
+            return msgspec.Raw(body.replace(b"\r", b" ").replace(b"\n", b" "))
+        reason = "not UTF-8"
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = str(error)
+    problems.append(f"{place}: not JSON ({reason})")
+    return None
+
+
+def _ledger(store: Store, key: str, problems: list[str]) -> Iterator[bytes]:
     try:
         body = _parsed(store.get(key), key, problems)
     except NotFound:
-        return []
+        return
     node = key.rpartition("/")[2].removesuffix(".json")
-    return [] if body is None else [_document("ledger", node, node, body)]
+    if body is not None:
+        yield _document("ledger", node, node, body)
 
 
-def _head(logs: LogFiles, log_file: LogFile) -> list[bytes]:
-    facts = read_facts(logs, log_file)
-    return [_document("log_head", log_file.name, log_file.node, facts)] if facts else []
+def _head(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:
+    if facts := read_facts(logs, log_file):
+        yield _document("log_head", log_file.name, log_file.node, facts)
 
 
-def _worker_logs(listed: Sequence[LogFile]) -> list[bytes]:
-    return [
-        _document("worker_log", log_file.name, log_file.node, process)
-        for log_file in listed
-        if (process := process_of(log_file.name))
-    ]
+def _worker_logs(listed: Sequence[LogFile]) -> Iterator[bytes]:
+    for log_file in listed:
+        if process := process_of(log_file.name):
+            yield _document("worker_log", log_file.name, log_file.node, process)
 
 
-def _end(logs: LogFiles, log_file: LogFile) -> list[bytes]:
+def _end(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:
     end = read_end(logs, log_file)
-    return [] if end is None else [_document("log_end", log_file.name, log_file.node, end)]
+    if end is not None:
+        yield _document("log_end", log_file.name, log_file.node, end)
 
 
-def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> list[bytes]:
+def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) -> Iterator[bytes]:
     place = f"{log_file.node}/logs/{log_file.name}"
-    documents = []
     try:
         for number, line in enumerate(_split(logs.open(log_file).stream()), 1):
             if not line.strip():
@@ -153,10 +193,9 @@ def _lines(logs: LogFiles, log_file: LogFile, source: str, problems: list[str]) 
                 continue
             body = _parsed(line, f"{place}: line {number}", problems)
             if isinstance(body, dict):
-                documents.append(_document(source, log_file.name, log_file.node, body))
+                yield _document(source, log_file.name, log_file.node, body)
     except ArchiveError as error:
         problems.append(f"{place}: {error}")
-    return documents
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:

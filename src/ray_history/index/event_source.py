@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice, repeat
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from ray_history.archive.stores import Store
 from ray_history.history.build.event_lines import EventLines
 from ray_history.history.events import in_camel_case
 
+MAX_EVENT = DEFAULT.max_event
+FRUGAL_EVENT = 1 << 20
+"""The longest event that is read where memory is short. Ray cuts the longest text, the message of an error, at half."""
 _FETCHERS = 8
 _WHOLE = 16 << 20
 """Objects up to this size are downloaded ahead, in one piece; larger ones are streamed when they are unpacked."""
@@ -46,9 +49,10 @@ class Batch:
 class EventSource:
     """Downloads the event files of a session, batch by batch."""
 
-    def __init__(self, store: Store, work: Path, batch_bytes: int) -> None:
+    def __init__(self, store: Store, work: Path, batch_bytes: int, max_event: int = MAX_EVENT) -> None:
         self._store, self._work, self._batch_bytes = store, work, batch_bytes
         self._numbers = count()
+        self._limits = replace(DEFAULT, max_event=max_event)
         self._weight = 1.0
         """The weight of the last batch in memory, relative to the expected one."""
         self._problems: dict[str, list[Problem]] = {}
@@ -126,7 +130,8 @@ class EventSource:
         lines.add(first)
         for piece in pieces:
             lines.add(piece)
-            if lines.longest > DEFAULT.max_event:  # reading event by event leaves it out, without holding it in memory
+            if lines.longest > self._limits.max_event:
+                # Reading event by event leaves it out, without holding it in memory.
                 lines.rewind(before)
                 return False
         if found:
@@ -139,7 +144,7 @@ class EventSource:
         key = file.stored.key
         problems = self._problems[key] = []  # cleared, if the file is read a second time
         rejected = self._rejected[key] = Counter()
-        for block in read_event_blocks(self._chunks(file), file=key, problems=problems):
+        for block in read_event_blocks(self._chunks(file), file=key, problems=problems, limits=self._limits):
             for event in block:
                 renamed = in_camel_case(event, rejected)
                 if renamed is not None:

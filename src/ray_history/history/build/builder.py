@@ -81,6 +81,10 @@ class Builder:
         """Make the running call, and later ones, raise `Cancelled`. Can be called from any thread."""
         self._engine.cancel()
 
+    def enforce_memory_limit(self) -> None:
+        """Stay within the memory limit from the beginning, which costs time."""
+        self._engine.enforce_memory_limit()
+
     @property
     def counts(self) -> Counts:
         return self._runs.counts

@@ -13,8 +13,8 @@ from ray_history.archive.stores import Store
 from ray_history.history.build.builder import Builder
 from ray_history.history.build.runs import Unreadable
 from ray_history.history.engine import OUT_OF_MEMORY, Limits
-from ray_history.index.documents import write_documents
-from ray_history.index.event_source import Batch, EventSource
+from ray_history.index.documents import FRUGAL_ANSWER, MAX_ANSWER, write_documents
+from ray_history.index.event_source import FRUGAL_EVENT, MAX_EVENT, Batch, EventSource
 from ray_history.index.locks import CancelToken
 from ray_history.index.manifest import MAX_PROBLEMS, VERSION, Manifest, describe
 
@@ -32,7 +32,9 @@ class BuildHere:
         try:
             return _Steps(order, self.store, self.limits, report, cancel).run()
         except OUT_OF_MEMORY as error:
-            raise BuildFailed("memory", f"its tables need more memory than --build-memory allows ({error})") from error
+            raise BuildFailed(
+                "memory", "rebuilding the session takes more memory than --build-memory allows"
+            ) from error
 
     def prepare(self) -> None:
         """Nothing to do."""
@@ -56,14 +58,17 @@ class _Steps:
         self._update(stage="reading events", files_total=len(files), bytes_total=sum(f.stored.size for f in files))
         work = order.directory / "work"
         work.mkdir()
-        source = EventSource(self.store, work, self.limits.batch_bytes)
+        limits = self.limits.frugal if order.is_frugal else self.limits
+        source = EventSource(self.store, work, limits.batch_bytes, FRUGAL_EVENT if order.is_frugal else MAX_EVENT)
         documents = work / "documents.jsonl"
         with (
             closing(source.batches(files)) as batches,
-            Builder(order.directory, self.limits, order.base) as builder,
+            Builder(order.directory, limits, order.base) as builder,
             self.cancel.calling(builder.cancel),
             ThreadPoolExecutor(1 + len(order.sources.tables), "tables") as threads,
         ):
+            if order.is_frugal:
+                builder.enforce_memory_limit()
             collecting = threads.submit(self._collect_documents, documents)
             writing = [
                 threads.submit(table.source.write, self.store, table.objects, order.directory, order.base, self.cancel)
@@ -96,8 +101,9 @@ class _Steps:
     def _collect_documents(self, file: Path) -> list[str]:
         """Download what is not an event; returns what could not be read."""
         problems: list[str] = []
+        max_answer = FRUGAL_ANSWER if self.order.is_frugal else MAX_ANSWER
         with file.open("wb") as out:
-            write_documents(self.store, self.order.sources.files, out, problems)
+            write_documents(self.store, self.order.sources.files, out, problems, max_answer=max_answer)
         return problems
 
     def _manifest(
