@@ -78,11 +78,12 @@ def served(
     *,
     most_open: int = 8,
     recheck: float = 0.5,
+    query_memory: int = 256 << 20,
     builds: Builds | None = None,
 ) -> Iterator[Served]:
     """Run the application on its own port until the block ends."""
     indexer = Indexer(store, Cache(cache, 1 << 30), Limits(512 << 20, 2), builds=builds)
-    sessions = Sessions(indexer, most_open=most_open, query_memory=256 << 20, threads=2, recheck=recheck)
+    sessions = Sessions(indexer, most_open=most_open, query_memory=query_memory, threads=2, recheck=recheck)
     port = free_port()
     app = make_app(sessions, choices or AppConfig())
     server = uvicorn.Server(

@@ -6,7 +6,7 @@ Rows are selected, counted and written as JSON by SQL. Filters apply before limi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from starlette.responses import Response
 
+from ray_history.history.engine import OUT_OF_MEMORY
 from ray_history.history.read.json_rows import may_hold_secret, row
 from ray_history.history.registry import TABLES, Table, minor_version
 from ray_history.server.api import cursor
@@ -64,12 +65,15 @@ CHUNK = 256
 """Rows per chunk of longer answers: text that fits into a processor's cache is passed on faster."""
 _RESERVED = 64 << 10
 """Bytes of the largest answer for what is not rows."""
+SMALL_PAGE = 256
+"""Rows of the first page after a lack of memory; each failure halves it."""
 COUNTS_MAX = 1000
 """Counts that an open session caches."""
 
 
 Row: TypeAlias = tuple[bytes, bool, bool]
 """The text of a row, whether to search it for secrets, and whether the logs may have what it lacks."""
+Rows: TypeAlias = list[Row]
 
 
 class Counts(NamedTuple):
@@ -296,8 +300,18 @@ def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int
     return growing_json(head, map(query.finished, chain([first], chunks)), tail)
 
 
-def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[Row]]:
-    """At least one chunk, perhaps empty."""
+def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[Rows]:
+    """At least one chunk, perhaps empty. If memory does not suffice for all rows at once, the rest is made in pages."""
+    listing, made = query.listing, 0
+    try:
+        for rows in _chunks_at_once(query, order, expected):
+            made += len(rows)
+            yield rows
+    except OUT_OF_MEMORY:
+        yield from _pages(query, order, listing.limit - made, listing.offset + made, SMALL_PAGE)
+
+
+def _chunks_at_once(query: ListingQuery, order: str, expected: int) -> Generator[Rows]:
     tables, listing = query.request.tables, query.listing
     size = FIRST_CHUNK if expected <= FIRST_CHUNK else CHUNK
     made = 0
@@ -309,20 +323,33 @@ def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[list[Ro
         yield from tables.fetch_some(*query.page(order, listing.limit - made, listing.offset + made), size)
 
 
+def _pages(query: ListingQuery, order: str, limit: int, offset: int, size: int) -> Generator[Rows]:
+    """Pages of this many rows, or of ever fewer until they fit into memory. Raises if a single row does not."""
+    tables, end = query.request.tables, offset + limit
+    while offset < end:
+        try:
+            rows = tables.fetch(*query.page(order, min(size, end - offset), offset))
+        except OUT_OF_MEMORY:
+            if size == 1:
+                raise
+            size //= 2
+            continue
+        yield rows
+        if not rows:
+            return
+        offset += len(rows)
+
+
 def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
     """Rows that are made as fast as the client reads them."""
     listing = query.listing
     if listing.sorts_keys_first:
-        pages = _pages(query, order, min(listing.offset + listing.limit, counts.filtered))
+        rows = max(min(listing.limit, counts.filtered - listing.offset), 0)
+        pages = _pages(query, order, rows, listing.offset, BUFFERED_MAX)
     else:
         memory = DETAIL_STREAM_BYTES if listing.detail else STREAM_BYTES
         pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
     return Streamed(_joined(query, counts, pages))
-
-
-def _pages(query: ListingQuery, order: str, end: int) -> Iterator[list[Row]]:
-    for offset in range(query.listing.offset, end, BUFFERED_MAX):
-        yield query.request.tables.fetch(*query.page(order, min(BUFFERED_MAX, end - offset), offset))
 
 
 def _joined(query: ListingQuery, counts: Counts, pages: Iterable[list[Row]]) -> Generator[bytes]:

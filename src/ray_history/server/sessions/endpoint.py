@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ray_history import __version__
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+from ray_history.history.engine import OUT_OF_MEMORY
 from ray_history.history.read.tables import READING_FAILED, Tables
 from ray_history.history.read.views import View
 from ray_history.server.http.query_params import boolean, moment
@@ -27,10 +29,16 @@ from ray_history.server.http.responses import ApiError, ArchiveFailure, note_val
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.manager import OpenSession, Sessions
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _NOTE = "X-Ray-History-Note"
 _REUSED_FOR = 60
 """Seconds for which a browser uses an answer about an ended session again."""
+_TOO_LARGE = (
+    "the answer needs more memory than --query-memory allows, or other answers take it at the moment; "
+    "try again later, or request less: fewer rows with limit=, or a listing without detail=1"
+)
 _TAGS = re.compile(r'(?:W/)?"[^"]*"')
 
 
@@ -141,6 +149,9 @@ class SessionEndpoint:
             response = await self.refuse(request, refused)
         except ArchiveError as error:
             response = await self.refuse(request, archive_refusal(error))
+        except OUT_OF_MEMORY as error:
+            logger.warning("%s needs too much memory: %s", request.url.path, str(error).partition("\n")[0])
+            response = await self.refuse(request, ApiError(503, _TOO_LARGE))
         if tag and response.status_code == 200 and response.headers.get("cache-control") != "no-store":
             response.headers.setdefault("ETag", tag)
             response.headers.setdefault("Cache-Control", caching)
