@@ -15,6 +15,7 @@ MEASUREMENTS = {
     "bill": "requests and bytes that a collector causes per hour",
     "home": "the home page of 2,000 sessions",
     "server": "the server with one client and under load",
+    "fire": "one task, /livez and the home page while hostile sessions are built and large lists sent",
     "history": "building and querying sessions of 50,000 and of 1,000,000 tasks",
 }
 
