@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,14 @@ class Tables:
         *,
         memory: int = 512 << 20,
         threads: int = 2,
-        heavy: threading.BoundedSemaphore | None = None,
+        turns: AbstractContextManager[object] | None = None,
         database: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
-        """`heavy` limits large queries of all tables that share it; `database` is one from `ready_database`."""
+        """`turns` limits how many large queries of all tables that share it run at once; `database` is one from
+        `ready_database`."""
         self._database = database or ready_database(memory, threads)
-        self._heavy = heavy or threading.BoundedSemaphore(threads)
+        self.turn = turns or threading.BoundedSemaphore(threads)
+        """What large queries hold: they share one memory limit, and would fail rather than wait."""
         self._directory = directory
         self._places = f"read_parquet({text(directory / PLACES)})"
         self._lock, self._has_nodes_macro = threading.Lock(), False
@@ -143,16 +145,15 @@ class Tables:
         """All rows of a query over the attempts of one task. `make_query` makes it from SQL for their rows; its
         parameters must be texts."""
         if view.at is not None:  # the same moment is rarely requested twice: a prepared query would not pay off
-            return self.fetch(make_query(self.task(task_id, view)), parameters)
+            return self.rows(make_query(self.task(task_id, view)), parameters)
         columns = self._task_columns()
-        with self._heavy:
-            # A literal, because a parameter takes longer to plan.
-            is_task = f"task_id = {text(task_id)}"
-            rows = self.rows(f"select {_SHOWN} from ({self._observed_task(task_id)}) where {is_task}")
-            rows_json = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows]).decode()
-            fields = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-            attempts = f"(select attempt.* from (select unnest(?::varchar::json::struct({fields})[]) as attempt))"
-            return self._prepared.rows(make_query(self._tasks(attempts, view)), [rows_json, *parameters])
+        # A literal, because a parameter takes longer to plan.
+        is_task = f"task_id = {text(task_id)}"
+        rows = self.rows(f"select {_SHOWN} from ({self._observed_task(task_id)}) where {is_task}")
+        rows_json = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+        fields = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        attempts = f"(select attempt.* from (select unnest(?::varchar::json::struct({fields})[]) as attempt))"
+        return self._prepared.rows(make_query(self._tasks(attempts, view)), [rows_json, *parameters])
 
     def _observed_task(self, task_id: str) -> str:
         """SQL: rows that include all of one task."""
@@ -218,15 +219,14 @@ class Tables:
             return cursor.execute(sql, parameters).fetchall()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a large result. Only as many such queries run at once as there are threads: they share one memory
-        limit, and would fail rather than wait."""
-        with self._heavy:
+        """All rows of a large result, in a turn of its own."""
+        with self.turn:
             return self.rows(sql, parameters)
 
-    def fetch_some(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
-        """The same, `some` rows at a time as they are made, and one empty list for an empty result. Callers should not
-        pause: other queries wait."""
-        with self._heavy, self._reading() as cursor:
+    def some_rows(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
+        """The same, `some` rows at a time as they are made, and one empty list for an empty result. Callers must have a
+        turn, and should not pause: other queries wait."""
+        with self._reading() as cursor:
             yield self._first(cursor, sql, parameters, some)
             while rows := self._next(cursor, some):
                 yield rows

@@ -6,7 +6,7 @@ Rows are selected, counted and written as JSON by SQL. Filters apply before limi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -303,12 +303,13 @@ def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int
 def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[Rows]:
     """At least one chunk, perhaps empty. If memory does not suffice for all rows at once, the rest is made in pages."""
     listing, made = query.listing, 0
-    try:
-        for rows in _chunks_at_once(query, order, expected):
-            made += len(rows)
-            yield rows
-    except OUT_OF_MEMORY:
-        yield from _pages(query, order, listing.limit - made, listing.offset + made, SMALL_PAGE)
+    with query.request.tables.turn:  # one for all: who waited for a second one could hold up its owners
+        try:
+            for rows in _chunks_at_once(query, order, expected):
+                made += len(rows)
+                yield rows
+        except OUT_OF_MEMORY:
+            yield from _pages(query, order, listing.limit - made, listing.offset + made, SMALL_PAGE)
 
 
 def _chunks_at_once(query: ListingQuery, order: str, expected: int) -> Generator[Rows]:
@@ -316,19 +317,20 @@ def _chunks_at_once(query: ListingQuery, order: str, expected: int) -> Generator
     size = FIRST_CHUNK if expected <= FIRST_CHUNK else CHUNK
     made = 0
     if first_tasks := query.first_tasks(order):
-        for rows in tables.fetch_some(first_tasks, [], size):
+        for rows in tables.some_rows(first_tasks, [], size):
             made += len(rows)
             yield rows
     if made < expected or not made:  # the first tasks were fewer than guessed
-        yield from tables.fetch_some(*query.page(order, listing.limit - made, listing.offset + made), size)
+        yield from tables.some_rows(*query.page(order, listing.limit - made, listing.offset + made), size)
 
 
 def _pages(query: ListingQuery, order: str, limit: int, offset: int, size: int) -> Generator[Rows]:
-    """Pages of this many rows, or of ever fewer until they fit into memory. Raises if a single row does not."""
+    """Pages of this many rows, or of ever fewer until they fit into memory. Raises if a single row does not. Callers
+    have a turn."""
     tables, end = query.request.tables, offset + limit
     while offset < end:
         try:
-            rows = tables.fetch(*query.page(order, min(size, end - offset), offset))
+            rows = tables.rows(*query.page(order, min(size, end - offset), offset))
         except OUT_OF_MEMORY:
             if size == 1:
                 raise
@@ -345,11 +347,21 @@ def send_streamed(query: ListingQuery, order: str, counts: Counts) -> Response:
     listing = query.listing
     if listing.sorts_keys_first:
         rows = max(min(listing.limit, counts.filtered - listing.offset), 0)
-        pages = _pages(query, order, rows, listing.offset, BUFFERED_MAX)
+        pages = _in_turns(query, _pages(query, order, rows, listing.offset, BUFFERED_MAX))
     else:
         memory = DETAIL_STREAM_BYTES if listing.detail else STREAM_BYTES
         pages = query.request.open.stream(*query.page(order, listing.limit, listing.offset), memory)
     return Streamed(_joined(query, counts, pages))
+
+
+def _in_turns(query: ListingQuery, pages: Iterator[Rows]) -> Iterator[Rows]:
+    """Take a turn for each page: a client may read them slowly."""
+    while True:
+        with query.request.tables.turn:
+            rows = next(pages, None)
+        if rows is None:
+            return
+        yield rows
 
 
 def _joined(query: ListingQuery, counts: Counts, pages: Iterable[list[Row]]) -> Generator[bytes]:

@@ -8,9 +8,9 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotF
 from ray_history.history.engine import OUT_OF_MEMORY
 from ray_history.history.read.tables import READING_FAILED, Tables
 from ray_history.history.read.views import View
+from ray_history.server.auth import EVERYBODY, viewer_of
 from ray_history.server.http.query_params import boolean, moment
 from ray_history.server.http.ray_proxy import PATIENCE, is_through_ray
 from ray_history.server.http.response_cache import ResponseCache
@@ -144,7 +145,8 @@ class SessionEndpoint:
             if cached is not None:
                 return _unchanged(tag, caching) if client_tags == "*" else cached
             view = opened.view(moment(request.query_params), raw=boolean(request.query_params, "raw", default=False))
-            response = await run_in_threadpool(self.handler, SessionRequest(request, opened, view, self.redact))
+            work = partial(self.handler, SessionRequest(request, opened, view, self.redact))
+            response = await self.sessions.threads.run(_viewer(request), opened.session, work)
         except ApiError as refused:
             response = await self.refuse(request, refused)
         except ArchiveError as error:
@@ -160,6 +162,12 @@ class SessionEndpoint:
             if request.method == "GET":
                 self.cache.store(tag, response)
         return response
+
+
+def _viewer(request: Request) -> str:
+    """Who takes turns with others; without authentication, the machine that sends the request."""
+    viewer = viewer_of(request.scope)
+    return viewer.name if viewer is not EVERYBODY else request.client.host if request.client else ""
 
 
 def _noting_age(scope: Scope, send: Send, age: int) -> Send:

@@ -10,7 +10,7 @@ Invariants:
   same comparison, at most `_WAIT_MAX` seconds after it began, so a slow archive delays only the first of them;
 * a session whose tables cannot be read is doubtful: before the next request gets it, its index is verified, and rebuilt
   if damaged. An index from the cache is also verified once after it was opened, because damage may go unnoticed;
-* `heavy` limits how many large answers are computed at once, over all sessions. Answers of unlimited size are computed
+* large answers about all sessions take turns (see turns.py). Answers of unlimited size are computed
   while they are read and hold memory for that long, which the memory budget of their session limits.
 """
 
@@ -43,6 +43,7 @@ from ray_history.server.http.responses import ApiError
 from ray_history.server.sessions.failed_builds import BuildsWithPauses
 from ray_history.server.sessions.liveness import OVERDUE_AFTER, LifeSigns, State, start_ns
 from ray_history.server.sessions.standby import Standby
+from ray_history.server.sessions.turns import HandlerThreads, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ class Sessions:
         self.indexer = replace(indexer, builds=BuildsWithPauses(builds))
         self._most_open, self._recheck = most_open, recheck
         self._query_memory = query_memory
-        self.heavy = threading.BoundedSemaphore(threads)
+        self._turns, self.threads = Turns(threads), HandlerThreads()
         self._databases = Standby(lambda: ready_database(query_memory, threads), lambda database: database.close())
         self._lock = threading.Lock()
         self._open: OrderedDict[Session, OpenSession] = OrderedDict()
@@ -387,7 +388,7 @@ class Sessions:
     ) -> tuple[Opened, Tables, dict[str, Ledger]]:
         opened = self.indexer.open(session, report, cancel, publish_later=True, verify=verify)
         try:
-            tables = Tables(opened.directory, heavy=self.heavy, database=self._databases.take())
+            tables = Tables(opened.directory, turns=self._turns, database=self._databases.take())
             try:
                 return opened, tables, _ledgers(tables) if opened.manifest.facts.get("collectors") else {}
             except BaseException:
