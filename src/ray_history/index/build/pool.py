@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ray_history.history.engine import Cancelled, Limits
+from ray_history.history.engine import NICE_INCREMENT, Cancelled, Limits
 from ray_history.index.locks import CancelToken, FairLock
 from ray_history.index.manifest import Manifest
 
@@ -44,6 +44,7 @@ SECONDS_PER_MIB = 5
 """Processor time per stored MiB; ordinary events need 0.1 s."""
 _MOST_BUILDS, _MOST_IDLE_MEMORY = 100, 320 * MIB
 """When a process is not used again."""
+_NICE_IN_BACKGROUND = 10
 _RENEWED_AFTER = 20.0
 """Seconds after which a used process is replaced by a new one."""
 
@@ -55,6 +56,7 @@ class Lane:
     limits: Limits
     memory: int
     processor_seconds: int
+    niceness: int = 0
     turns: FairLock = field(default_factory=FairLock)
     _background: CancelToken | None = None
 
@@ -83,7 +85,7 @@ class BuildPool:
         self._factory = pickle.dumps(make)
         self._disk = disk
         self._small = Lane(replace(limits, memory=SMALL_MEMORY), SMALL_LIMIT, _SMALL_SECONDS)
-        self._large = Lane(limits, limits.memory + EXTRA_MEMORY, processor_seconds)
+        self._large = Lane(limits, limits.memory + EXTRA_MEMORY, processor_seconds, NICE_INCREMENT)
         self._lock = threading.Lock()
         self._spare: Future[Worker] | None = None
         self._running: set[Worker] = set()
@@ -128,7 +130,8 @@ class BuildPool:
 
     def _build(self, order: BuildOrder, lane: Lane, report: Report, cancel: CancelToken) -> Manifest:
         seconds = lane.processor_seconds + SECONDS_PER_MIB * order.stored_bytes // MIB
-        job = Job(order, lane.limits, lane.memory, self._disk, seconds)
+        niceness = _NICE_IN_BACKGROUND if order.is_background else lane.niceness
+        job = Job(order, lane.limits, lane.memory, self._disk, seconds, niceness)
         with lane.turn(order, cancel) as token:
             while True:
                 _empty(order)
@@ -162,7 +165,7 @@ class BuildPool:
 
     def _put_back(self, worker: Worker, job: Job) -> None:
         is_fit = (
-            not job.order.is_background  # its low priority cannot be raised again
+            not job.niceness  # it cannot be lowered again
             and worker.builds < _MOST_BUILDS
             and memory_of(worker.pid) < _MOST_IDLE_MEMORY
         )

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ray_history.archive.errors import ArchiveError
-from ray_history.history.engine import NICE_INCREMENT, Limits
+from ray_history.history.engine import Limits
 from ray_history.index.indexer import Indexer
 from ray_history.index.locks import CancelToken
 from ray_history.index.manifest import encode as encode_manifest
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 _OOM_SCORE = 500
 """Where memory is short the kernel should end a build, and not the server."""
-_BACKGROUND = 10
-"""How much lower the priority of a build is if no user waits for it."""
 
 
 class _Forward(logging.Handler):
@@ -68,10 +66,9 @@ class BuildProcess:
         while True:
             order: BuildOrder
             limits: Limits
-            order, limits, processor_seconds = pickle.loads(self._orders.get())  # noqa: S301  # from our own server
+            order, limits, processor_seconds, niceness = pickle.loads(self._orders.get())  # noqa: S301  # our server's
             _limit_processor_time(processor_seconds)
-            if order.is_background:
-                os.nice(_BACKGROUND)
+            os.nice(niceness)
             self._send(self._result(order, BuildHere(indexer.store, limits)))
 
     def _result(self, order: BuildOrder, builds: BuildHere) -> messages.Message:
@@ -106,7 +103,6 @@ def _limit_processor_time(seconds: float) -> None:
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICE_INCREMENT)
     if sys.platform == "linux":
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     connection = Connection(int(sys.argv[1]))

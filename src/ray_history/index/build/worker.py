@@ -32,13 +32,14 @@ _DISK_EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An order with its limits. The last three are those of the process."""
+    """An order with its limits. Those after the first are the limits of the process."""
 
     order: BuildOrder
     limits: Limits
     memory: int
     disk: int
     processor_seconds: int
+    niceness: int
 
     def failed(self, reason: str) -> BuildFailed:
         match reason:
@@ -104,7 +105,7 @@ class Worker:
             if self._factory is not None:
                 self._connection.send_bytes(self._factory)
                 self._factory = None
-            self._connection.send_bytes(pickle.dumps((job.order, job.limits, job.processor_seconds)))
+            self._connection.send_bytes(pickle.dumps((job.order, job.limits, job.processor_seconds, job.niceness)))
         except OSError as error:
             raise Gone from error
 

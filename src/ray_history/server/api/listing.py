@@ -6,7 +6,7 @@ Rows are selected, counted and written as JSON by SQL. Filters apply before limi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
