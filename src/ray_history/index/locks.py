@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from ray_history.history.engine import Cancelled
 
@@ -44,19 +44,22 @@ class CancelToken:
 
 
 class FairLock:
-    """A lock that threads get in the order in which they asked for it."""
+    """A lock for threads of several parties: the next one to get it is of the party that had it the longest ago, and
+    among those of a party the first that asked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: list[tuple[str, threading.Event]] = []
+        self._holder: threading.Event | None = None
+        self._turns, self._last_turns = count(1), dict[str, int]()
 
     @contextmanager
-    def turn(self, cancel: CancelToken) -> Iterator[None]:
+    def turn(self, cancel: CancelToken, party: str = "") -> Iterator[None]:
         """Hold the lock inside the block. Raises `Cancelled` instead if the token is cancelled before."""
         mine = threading.Event()
         with self._lock:
-            self._waiting.append(mine)
-            self._wake_first()
+            self._waiting.append((party, mine))
+            self._pass_on()
         try:
             with cancel.calling(mine.set):
                 mine.wait()
@@ -64,14 +67,21 @@ class FairLock:
             yield
         finally:
             with self._lock:
-                self._waiting.remove(mine)
-                self._wake_first()
+                if self._holder is mine:
+                    self._holder = None
+                else:
+                    self._waiting.remove((party, mine))
+                self._pass_on()
 
     @property
     def is_contended(self) -> bool:
         """Whether threads wait for it."""
-        return len(self._waiting) > 1
+        return bool(self._waiting)
 
-    def _wake_first(self) -> None:
-        if self._waiting:
-            self._waiting[0].set()
+    def _pass_on(self) -> None:
+        if self._holder is None and self._waiting:
+            first = min(self._waiting, key=lambda waiting: self._last_turns.get(waiting[0], 0))
+            self._waiting.remove(first)
+            party, self._holder = first
+            self._last_turns[party] = next(self._turns)
+            self._holder.set()

@@ -72,9 +72,10 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def serve(store: Store, tmp_path: Path) -> Iterator[Callable[..., Indexer]]:
+def serve(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Indexer]]:
     """Makes indexers that build in processes."""
     made: list[Indexer] = []
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())  # for the stand-in, in the build processes
 
     def make(way: str = "", *, seconds: int = 100, disk: int = 1 << 30) -> Indexer:
         factory = partial(in_process, tmp_path / "archive", {"hostile": way} if way else {})
@@ -283,7 +284,8 @@ print(running(indexer), flush=True)
 @pytest.mark.usefixtures("store")
 def test_a_build_ends_with_its_server(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVER, str(tmp_path / "archive")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as server:
         assert server.stdout is not None
         pid = int(server.stdout.readline())
         assert memory_of(pid) > 0

@@ -4,6 +4,7 @@ never holds up the interpreter of those who answer requests.
 Invariants:
 * there are two lanes with one build at a time in each: one for small sessions, so that they never wait for a large one,
   and one for all others. A session that is not as small as it looks is built again in the second lane;
+* in a lane, namespaces take turns: one tenant's many sessions hold up another tenant for one build at most;
 * the memory of all build processes is at most the sum of the two lanes' limits and of an idle process;
 * a process is ready before it is needed: starting one and loading DuckDB takes longer than building a small session. A
   used process is replaced when nothing has come for it for a while, so that its memory is free again;
@@ -66,7 +67,8 @@ class Lane:
         mine = CancelToken()
         if not order.is_background and (other := self._background) is not None:
             other.cancel()
-        with cancel.calling(mine.cancel), self.turns.turn(mine):
+        namespace = order.sources.files.session.cluster.namespace
+        with cancel.calling(mine.cancel), self.turns.turn(mine, namespace):
             if order.is_background:
                 self._background = mine
                 if self.turns.is_contended:

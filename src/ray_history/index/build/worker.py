@@ -63,8 +63,8 @@ class Worker:
         """`factory`, pickled, makes the indexer in the process."""
         self._connection, theirs = Pipe()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.process", str(theirs.fileno())],
+            self._process = subprocess.Popen(  # -P: without the modules of the working directory
+                [sys.executable, "-P", "-m", f"{__package__}.process", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -75,7 +76,8 @@ class Prebuilder:
             self._thread.join()
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread and those it starts
+        if sys.platform == "linux":  # elsewhere there is no priority of a thread, and those it starts
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         lock = None
         while not self._closing.is_set():
             lock = lock or self._machine_lock()
