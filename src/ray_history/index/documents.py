@@ -106,7 +106,10 @@ def _collectors(
             problems.append(f"{info.key}: {info.size} bytes, larger than {max_answer}; left out")
     for info in store.list(layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)):
         yield info.size, partial(_ledger, store, info.key, problems)
-    logs = files.logs(store)
+    yield from _log_collectors(files.logs(store), problems)
+
+
+def _log_collectors(logs: LogFiles, problems: list[str]) -> Iterator[tuple[int, _Collect]]:
     listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
     for log_file in with_facts(listed):
         yield 0, partial(_head, logs, log_file)
