@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.ray_releases import FOLDER, MINORS
 
-from . import matrix
+from . import document, matrix
 from .counts import count
 from .report import count_lines, lines
 from .scenarios import SCENARIOS, capture
@@ -24,6 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything that was started is ended
     if options.verb == "score":
         print("\n".join([*lines(score(options.folder)), "", *count_lines(count(options.folder))]))
+        return 0
+    if options.verb == "docs":
+        document.collect(options.captures)
+        document.PAGE.write_text(document.page())
         return 0
     if options.verb == "matrix":
         cells = [cell for cell in matrix.CELLS if options.only in "-".join(cell)]
@@ -45,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     whole = verbs.add_parser("matrix", help="capture and score every version")
     whole.add_argument("--only", default="", metavar="TEXT", help="only if VERSION-SCENARIO contains this")
     whole.add_argument("--out", type=Path, default=CAPTURES, help="directory (default: .parts/captures)")
+    writing = verbs.add_parser("docs", help="write the scores of captures into docs/fidelity.md")
+    writing.add_argument("captures", type=Path, nargs="?", default=CAPTURES, help="default: .parts/captures")
     for each in (capturing, whole):
         each.add_argument("--poll-interval", default="30s", help="the collectors' setting (default: 30s, theirs)")
     return parser

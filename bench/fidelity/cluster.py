@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,12 +20,14 @@ from typing import Any
 
 from tests.support.processes import PartUnavailable, Process, free_ports, port_is_open
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import until
 
 from .recorder import Recorder
 
 NAME = "measured"
 NODE_VARIABLE = "RAY_HISTORY_MEASURED_NODE"
 SLOW_MACHINE = {"RAY_raylet_start_wait_time_s": "90", "RAY_agent_register_timeout_ms": "120000"}
+TRIES = 5
 
 
 @dataclass
@@ -104,8 +109,34 @@ class MeasuredCluster(RayCluster):
         """Submit a script, which runs on the head."""
         file = self.scratch / f"{name}.py"
         file.write_text(script.read_text())
-        body = {"entrypoint": f"{self.python} {file}", "submission_id": name, "runtime_env": {"env_vars": variables}}
-        self.post("/api/jobs/", {**body, **more})
+        entrypoint = shlex.join([str(self.python), str(file)])
+        body = {"entrypoint": entrypoint, "submission_id": name, "runtime_env": {"env_vars": variables}}
+        until(partial(self._submits, {**body, **more}), f"job {name} is submitted", pause=1)
+
+    def _submits(self, body: dict[str, Any]) -> bool:
+        """Submit a job, unless the agent that runs jobs is still starting."""
+        try:
+            self.post("/api/jobs/", body)
+        except urllib.error.HTTPError as error:
+            if error.code < 500 or any(job["submission_id"] == body["submission_id"] for job in self.get("/api/jobs/")):
+                raise
+            return False
+        return True
+
+    def get(self, path: str) -> Any:
+        """GET from the live dashboard, which under load may drop a connection."""
+        for _ in range(TRIES):
+            with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                return super().get(path)
+            time.sleep(1)
+        return super().get(path)
+
+    def is_answering(self) -> bool:
+        """Whether the dashboard answers, which needs some moments more than Ray's own start."""
+        try:
+            return bool(self.list("nodes")) and self.get("/api/jobs/") == []
+        except OSError:
+            return False
 
     def node_id(self, name: str) -> str:
         """The id of a node, by the resource that only it has."""

@@ -28,6 +28,7 @@ ROW_KEYS = (
     ("pid",),
     ("uuid",),
     ("index",),
+    ("event_name", "start_time"),
     ("name", "type"),
     ("name",),
     ("state", "created_ms"),
@@ -74,6 +75,10 @@ UNSCORED = (
     ),
     _unscored(r"^/api/cluster_status", "objectStoreMemory|object_store_memory", "bytes in use"),
     _unscored(r"^/events", r"events\.\w+\[\]\.time", "Ray adds it on a request for /api/v0/cluster_events"),
+    _unscored(r"^/api/v0/", "partial_failure_warning", "says what was not recorded"),
+    _unscored(
+        r"^/api/v0/cluster_metadata", "gitCommit|sessionId", "Ray leaves them out where usage statistics are disabled"
+    ),
     _unscored(r"", "msg_time|elapsed|query_time", "the time of the request itself"),
 )
 

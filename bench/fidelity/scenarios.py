@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +27,13 @@ WORKLOADS = Path(__file__).with_name("workloads")
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 SIDE_ADDRESS, GONE_ADDRESS = "127.0.0.2", "127.0.0.3"
 BUSY_SECONDS = 25
-"""How long the endless workload runs before the truth is taken."""
+"""How long the cluster runs before the truth is taken."""
+SMALL_SECONDS = 8
+CALM_SECONDS = 35
+"""Until the collector has polled again. Before that, Ray fails what ended jobs left behind, after 15 s."""
 TRIES = 4
+JOB_SECONDS = 600
+"""A job takes some seconds, on a busy machine minutes: each of its processes needs a second of a core to start."""
 
 
 @dataclass(frozen=True)
@@ -37,28 +43,34 @@ class Scenario:
     summary: str
     busy: bool
     end: Callable[[MeasuredCluster], None]
+    is_small: bool = False
     slow_head: bool = False
     loses_node: bool = False
 
 
 def _in_order(cluster: MeasuredCluster) -> None:
-    """As when pods are deleted: Ray stops, then the collectors are told to end."""
+    """As after `ray stop`: the collectors get SIGTERM when all of Ray has ended."""
     cluster.end()
     for node in cluster.nodes.values():
         node.collector.stop()
 
 
-def _collectors_with_ray(cluster: MeasuredCluster) -> None:
-    """The collectors end first, then Ray, so that the last poll still finds a dashboard."""
-    for node in cluster.nodes.values():
-        node.collector.stop()
-    cluster.end()
+def _together(cluster: MeasuredCluster) -> None:
+    """As when pods are deleted: SIGTERM to Ray and to the collectors at once."""
+    with ThreadPoolExecutor() as threads:
+        stops = [threads.submit(node.collector.stop) for node in cluster.nodes.values()]
+        cluster.end()
+        for stop in stops:
+            stop.result()
 
 
 SCENARIOS = {
-    "calm": Scenario("the workload had finished; the collectors got SIGTERM, then Ray", False, _collectors_with_ray),
+    "calm": Scenario("the workload had finished; then SIGTERM to Ray and the collectors at once", False, _together),
+    "small": Scenario("for tests: as calm, with a part of the workload", False, _together, is_small=True),
     "killed": Scenario("everything got SIGKILL in mid-run, collectors too", True, MeasuredCluster.kill_everything),
-    "slow-head": Scenario("Ray's GCS gave up exporting; then as killed", True, MeasuredCluster.kill_everything, True),
+    "slow-head": Scenario(
+        "Ray's GCS gave up exporting; then as killed", True, MeasuredCluster.kill_everything, slow_head=True
+    ),
     "ray-stop": Scenario("SIGTERM to all of Ray in mid-run, then to the collectors", True, _in_order),
     "node-lost": Scenario("a node got SIGKILL in mid-run; later as ray-stop", True, _in_order, loses_node=True),
 }
@@ -105,6 +117,8 @@ def _started(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> M
 def _start(cluster: MeasuredCluster, minor: str, scenario: Scenario) -> None:
     version = tuple(map(int, minor.split(".")))
     cluster.add_head(SlowAgent(cluster, version) if scenario.slow_head else nullcontext())
+    until(cluster.is_answering, "the dashboard answers", pause=0.5)
+    truth.warm_up(cluster.dashboard, cluster.scratch)
     cluster.add_node("side", SIDE_ADDRESS, 2)
     if scenario.loses_node:
         cluster.add_node("gone", GONE_ADDRESS, 2)
@@ -116,11 +130,18 @@ def _run_workload(cluster: MeasuredCluster, seed: int, scenario: Scenario) -> No
     def begin(workload: str, name: str, **more: dict[str, str]) -> None:
         cluster.submit_workload(WORKLOADS / f"{workload}.py", name, {**variables, "NAME": name}, **more)
 
+    if scenario.is_small:
+        begin("actors", "actors")
+        begin("tasks", "tasks")
+        _wait(cluster, "actors", "tasks")
+        time.sleep(SMALL_SECONDS)
+        return
     if scenario.busy:
         begin("endless", "endless")
     begin("unfinished", "fails")
     begin("unfinished", "stopped", metadata={"of": "the stopped"})
     begin("odd", "odd näme")
+    cluster.post("/api/jobs/", {"entrypoint": "python nothing.py", "submission_id": "no-file"})
     _wait(cluster, "fails", "odd näme")
     until(lambda: "ready" in cluster.get("/api/jobs/stopped/logs")["logs"], "job stopped is under way", pause=0.5)
     cluster.post("/api/jobs/stopped/stop", {})
@@ -129,14 +150,13 @@ def _run_workload(cluster: MeasuredCluster, seed: int, scenario: Scenario) -> No
     _run_plain(cluster)
     _wait(cluster, "actors", "tasks", "stopped")
     until(lambda: "ready" in cluster.get("/api/jobs/endless/logs")["logs"]) if scenario.busy else None
-    # Calm: Ray fails what ended jobs left behind after 15 s. Both: the collectors poll once more.
-    time.sleep(BUSY_SECONDS)
+    time.sleep(BUSY_SECONDS if scenario.busy else CALM_SECONDS)
 
 
 def _wait(cluster: MeasuredCluster, *names: str) -> None:
     for name in names:
         path = f"/api/jobs/{quote(name)}"
-        until(partial(_has_ended, cluster, path), f"job {name} ends", pause=0.5)
+        until(partial(_has_ended, cluster, path), f"job {name} ends", pause=1, limit=JOB_SECONDS)
 
 
 def _has_ended(cluster: MeasuredCluster, path: str) -> bool:

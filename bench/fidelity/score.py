@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 import tempfile
 import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from urllib.parse import urlsplit
 
 from tests.support.processes import Process, free_port, port_is_open
 
 from . import truth
 from .cluster import NAME
-from .comparison import Comparison, Difference, leaves
+from .comparison import Comparison, Difference, newest
 from .rules import route
 from .truth import Answer
 
 MANY_LINES = 8000
+POLLED = (
+    ("restful__nodes__", "", re.compile(r"/nodes/.|/logical/actors")),
+    ("restful__nodes?", "", re.compile(r"/nodes$")),
+    ("restful__api__v0__actors", "ACTOR_DEFINITION_EVENT", re.compile(r"/api/v0/actors")),
+    ("restful__api__v0__workers", "WORKER_DEFINITION_EVENT", re.compile(r"/api/v0/workers")),
+)
+"""Routes whose content is polled, unless there are events of this type: the file, the type and the path."""
 
 
 @dataclass(frozen=True)
@@ -98,22 +107,57 @@ def score(folder: Path) -> Score:
     facts = json.loads((folder / "capture.json").read_text())
     passes = truth.load(folder / "truth")
     first = {answer.url: answer for answer in passes["first"]}
-    observed = _last_event_time(folder / "archive")
+    observations = Observations.of(folder / "archive")
     with _server(folder / "archive") as base:
         session = f"{base}/s/default/{NAME}/{facts['session']}"
-        return Score(
-            [
-                _result(folder / "truth", first[answer.url], answer, _ask(session, answer.url), observed)
-                for answer in passes["last"]
-                if answer.url in first
-            ]
-        )
+        moved = _last_changes(session)
+        results = []
+        for answer in passes["last"]:
+            if answer.url in first:
+                comparison = Comparison(answer.url, answer.asked, observations.time(answer.url), moved)
+                ours = _ask(session, answer.url)
+                results.append(_result(folder / "truth", first[answer.url], answer, ours, comparison))
+        return Score(results)
 
 
-def _last_event_time(archive: Path) -> float:
-    files = [path for path in archive.rglob("*") if path.parent.parent.name in ("node_events", "job_events")]
-    files += [path for path in archive.rglob("*") if "events" in path.parent.name and path.is_file()]
-    return max((path.stat().st_mtime for path in files), default=0)
+def _last_changes(session: str) -> dict[str, float]:
+    """When tasks, actors and workers changed for the last time, by id, as far as we know."""
+    changes: dict[str, float] = defaultdict(float)
+    for table, name in (("tasks", "task_id"), ("workers", "worker_id")):
+        for row in json.loads(_ask(session, f"/api/v0/{table}?{truth.ALL}")[1])["data"]["result"]["result"]:
+            changes[row[name]] = max(changes[row[name]], newest(row))
+            if row.get("type") == "ACTOR_CREATION_TASK":
+                changes[row["actor_id"]] = max(changes[row["actor_id"]], newest(row))
+    for identity, actor in json.loads(_ask(session, "/logical/actors")[1])["data"]["actors"].items():
+        changes[identity] = max(changes[identity], newest(actor))
+    return changes
+
+
+@dataclass(frozen=True)
+class Observations:
+    """When an archive learned something for the last time."""
+
+    event: float
+    polls: dict[str, float]
+    """By file name of a polled answer."""
+    types: Collection[str]
+    """Of the events that were received."""
+
+    @classmethod
+    def of(cls, archive: Path) -> Observations:
+        files = [path for path in archive.rglob("*") if path.is_file()]
+        events = [path.stat().st_mtime for path in files if re.search(r"/(node|job)_events/", path.as_posix())]
+        polls = {path.name: path.stat().st_mtime for path in files if path.parent.name == "fetched_endpoints"}
+        ledgers = [json.loads(path.read_bytes()) for path in (archive / "history-ledger").rglob("*.json")]
+        types = {name for ledger in ledgers for name in ledger["events"]["types"]}
+        return cls(max(events, default=0), polls, types)
+
+    def time(self, url: str) -> float:
+        """The last observation of what a route shows: of a poll, if there are no events about it."""
+        path = urlsplit(url).path
+        source = next((name for name, event, pattern in POLLED if pattern.match(path) and event not in self.types), "")
+        polls = [time for name, time in self.polls.items() if name.startswith(source)]
+        return min(self.event, max(polls)) if source and polls else self.event
 
 
 @contextmanager
@@ -136,7 +180,7 @@ def _ask(session: str, url: str) -> tuple[int, bytes]:
         return error.code, error.read()
 
 
-def _result(folder: Path, first: Answer, last: Answer, ours: tuple[int, bytes], observed: float) -> Result:
+def _result(folder: Path, first: Answer, last: Answer, ours: tuple[int, bytes], comparison: Comparison) -> Result:
     status, body = ours
     if last.status != 200 or first.status != 200:
         return Result(last.url, last.status or -1 if last.status != 200 else first.status or -1, status)
@@ -145,8 +189,7 @@ def _result(folder: Path, first: Answer, last: Answer, ours: tuple[int, bytes], 
         return _text_result(last, bodies, status, body)
     before, live = (json.loads(text) for text in bodies)
     if status != 200:
-        return _refused(last.url, status, body, leaves(live))
-    comparison = Comparison(last.url, last.asked, observed)
+        return _refused(last.url, status, body, comparison.leaves(live, ""))
     comparison.compare(before, live, json.loads(body))
     return Result(
         last.url,

@@ -42,7 +42,7 @@ class SlowAgent(threading.Thread):
 
     def run(self) -> None:
         deadline = time.monotonic() + LIMIT
-        while not (agents := self._cluster.pids("dashboard/agent.py")) and time.monotonic() < deadline:
+        while not (agents := self._agents()) and time.monotonic() < deadline:
             time.sleep(0.02)
         while self._waits_for_port and not self._has_port() and time.monotonic() < deadline:
             time.sleep(0.001)  # the raylet looks for the file every few milliseconds
@@ -56,6 +56,10 @@ class SlowAgent(threading.Thread):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+    def _agents(self) -> list[int]:
+        # A raylet has the command of its agent as an argument; an agent soon changes its own.
+        return [pid for pid in self._cluster.pids() if _is_agent(_words(pid))]
+
     def _has_port(self) -> bool:
         return any(self._session().glob("dashboard_agent_listen_port_*"))
 
@@ -65,3 +69,14 @@ class SlowAgent(threading.Thread):
 
     def _session(self) -> Path:
         return self._cluster.root / "session_latest"
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _is_agent(words: list[bytes]) -> bool:
+    return any(word == b"ray::DashboardAgent" or word.endswith(b"/dashboard/agent.py") for word in words)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.fidelity import document
 from bench.fidelity.comparison import Comparison
 from bench.fidelity.rules import route
 
@@ -61,6 +62,14 @@ def test_a_row_that_changed_after_the_live_answer_is_set_apart_where_it_differs(
     assert (comparison.equal, comparison.total, comparison.rows_apart, comparison.leaves_apart) == (4, 4, 1, 2)
 
 
+def test_what_moved_after_the_live_answer_may_enter_or_leave_a_list() -> None:
+    worker = "ab" * 28
+    comparison = Comparison("/api/v0/tasks", ANSWERED, OBSERVED, {"b": LATE / 1000, worker: LATE / 1000})
+    comparison.compare([task("a"), task("b")], [task("a"), task("b")], [task("a")])
+    comparison.compare(["x.log"], ["x.log"], ["x.log", f"worker-{worker}-01000000-7.out"])
+    assert (comparison.equal, comparison.total, comparison.rows_apart) == (5, 5, 2)
+
+
 def test_leaves_without_a_truth_are_not_scored() -> None:
     comparison = compared({"cpu": 1.0, "ip": "x"}, {"cpu": 2.0, "ip": "x"}, url="/nodes?view=summary")
     assert (comparison.equal, comparison.total, comparison.unscored) == (1, 1, 1)
@@ -69,6 +78,10 @@ def test_leaves_without_a_truth_are_not_scored() -> None:
 def test_values_without_an_id_are_compared_as_a_multiset() -> None:
     comparison = compared(["a", "b", "b"], ["b", "a", "c"])
     assert (comparison.equal, comparison.total) == (2, 4)
+
+
+def test_the_scores_in_the_documentation_are_the_recorded_ones() -> None:
+    assert document.PAGE.read_text() == document.page(), "run `python -m bench.fidelity docs`"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,17 @@ LIMIT = 240.0
 """Seconds after which a test counts as hanging, a little before pytest says so. It is no measure of speed."""
 
 
-def until(condition: Callable[[], T], what: str = "what the test waits for", *, pause: float = 0.05) -> T:
+def until(
+    condition: Callable[[], T],
+    what: str = "what the test waits for",
+    *,
+    pause: float = 0.05,
+    limit: float | None = None,
+) -> T:
     """Return the first true value of the condition; `what` names it in the failure."""
-    deadline = time.monotonic() + LIMIT
+    limit = limit or LIMIT
+    deadline = time.monotonic() + limit
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {LIMIT:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}"
         time.sleep(pause)
     return value

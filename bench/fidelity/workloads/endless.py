@@ -11,29 +11,29 @@ from ray.exceptions import RayError
 numbers = random.Random(int(os.environ["SEED"]))
 
 
-@ray.remote(num_cpus=0.05)
+@ray.remote(num_cpus=0.4)
 def quick(n):
     print("quick", n)
     return n
 
 
-@ray.remote(num_cpus=0.05)
+@ray.remote(num_cpus=0.4)
 def slow(seconds):
     time.sleep(seconds)
 
 
-@ray.remote(num_cpus=0.05)
+@ray.remote(num_cpus=0.4)
 def nested(n):
     return sum(ray.get([quick.remote(i) for i in range(n)]))
 
 
-@ray.remote(num_cpus=0.05, max_retries=2, retry_exceptions=True)
+@ray.remote(num_cpus=0.4, max_retries=2, retry_exceptions=True)
 def unlucky(chance):
     if random.random() < chance:
         raise ValueError("bad luck")
 
 
-@ray.remote(num_cpus=0.05, max_retries=1)
+@ray.remote(num_cpus=0.4, max_retries=1)
 def crashes():
     os._exit(1)
 
@@ -77,7 +77,7 @@ def cancel(kept):
 
 STEPS = {
     lambda kept: kept.append(quick.options(name=f"quick {numbers.randrange(5)}").remote(1)): 6,
-    lambda kept: kept.append(slow.remote(numbers.choice([1, 5, 30]))): 3,
+    lambda kept: kept.append(slow.remote(numbers.choice([1, 3, 20]))): 3,
     lambda kept: kept.append(nested.remote(numbers.randrange(1, 5))): 3,
     lambda kept: kept.append(unlucky.remote(0.5)): 2,
     lambda kept: kept.append(crashes.remote()): 0.3,
@@ -94,4 +94,4 @@ while True:
     (step,) = numbers.choices(list(STEPS), list(STEPS.values()))
     step(kept)
     del kept[:-40]
-    time.sleep(numbers.uniform(0.1, 0.5))
+    time.sleep(numbers.uniform(0.2, 0.8))

@@ -8,7 +8,7 @@ import ray
 from ray.exceptions import RayError
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def prints():
     sys.stdout.write("\x1b[31mred\x1b[0m\rover\n\ttab\n\n\n")
     sys.stdout.write("long " * 3000 + "\n")
@@ -18,12 +18,12 @@ def prints():
     sys.stderr.write("ünïcode \U0001f600 without an end")
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def silent():
     pass
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def complains():
     raise RuntimeError("\x1b[1mbold\x1b[0m " + "x" * 3000)
 
@@ -44,7 +44,7 @@ class Unpicklable(Exception):
         raise TypeError("cannot be pickled")
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def unpicklable():
     raise Unpicklable("never arrives")
 

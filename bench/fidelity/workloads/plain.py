@@ -5,7 +5,7 @@ import time
 import ray
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def leaf(n):
     return n
 

@@ -15,24 +15,24 @@ SEED = int(os.environ["SEED"])
 SCRATCH = Path(os.environ["SCRATCH"])
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def leaf(n):
     print("leaf", n)
     return n
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def tree(n, depth):
     below = tree if depth else leaf
     return sum(ray.get([below.remote(*((i, depth - 1) if depth else (i,))) for i in range(n)]))
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def waiting():
     return len(ray.wait([leaf.remote(i) for i in range(2)], num_returns=2)[0])
 
 
-@ray.remote(num_cpus=0.1, max_retries=3, retry_exceptions=True)
+@ray.remote(num_cpus=0.5, max_retries=3, retry_exceptions=True)
 def flaky(file):
     with Path(file).open("a+") as tries:
         tries.write("x")
@@ -42,7 +42,7 @@ def flaky(file):
     return 1
 
 
-@ray.remote(num_cpus=0.1, max_retries=1)
+@ray.remote(num_cpus=0.5, max_retries=1)
 def killed_once(file):
     print("about to be killed, perhaps", flush=True)
     if not Path(file).exists():
@@ -51,46 +51,47 @@ def killed_once(file):
     return 1
 
 
-@ray.remote(num_cpus=0.1, max_retries=0)
+@ray.remote(num_cpus=0.5, max_retries=0)
 def exits():
     print("about to leave", file=sys.stderr, flush=True)
     os._exit(3)
 
 
-@ray.remote(num_cpus=0.1, max_retries=0)
+@ray.remote(num_cpus=0.5, max_retries=0)
 def quits():
     sys.exit(0)
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def raises():
     raise ValueError('on purpose: "quotes", ünïcode\nand a second line')
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def calls_raises():
     ray.get(raises.remote())
 
 
-@ray.remote(num_cpus=0.1)
+@ray.remote(num_cpus=0.5)
 def sleeps(seconds):
     for _ in range(int(seconds * 10)):  # Ray's interrupt does not wake a sleeper
         time.sleep(0.1)
 
 
-@ray.remote(num_cpus=0.1, num_returns="streaming")
+@ray.remote(num_cpus=0.5, num_returns="streaming")
 def counts(n, broken):
-    yield from range(n)
+    for i in range(n):  # noqa: UP028 (Ray calls the generator's `send`)
+        yield i
     if broken:
         raise RuntimeError("a broken stream")
 
 
-@ray.remote(num_cpus=0.1, num_returns=2)
+@ray.remote(num_cpus=0.5, num_returns=2)
 def pair():
     return 1, 2
 
 
-@ray.remote(num_cpus=0.1, runtime_env={"env_vars": {"COLOR": "blue"}})
+@ray.remote(num_cpus=0.5, runtime_env={"env_vars": {"COLOR": "blue"}})
 def color():
     return os.environ["COLOR"]
 
@@ -110,7 +111,7 @@ for broken in (False, True):
         swallow(item)
 numbers = random.Random(SEED)
 for n in numbers.sample(range(1000), 6):
-    leaf.options(name=f"leaf of {n}", num_cpus=numbers.choice([0.1, 0.5]), memory=1000 * n).remote(n)
+    leaf.options(name=f"leaf of {n}", num_cpus=numbers.choice([0.25, 0.5]), memory=1000 * n).remote(n)
 ray.get(leaf.options(resources={"side": 1}).remote(8))
 ray.get(leaf.remote(leaf.remote(ray.put(10))))
 swallow(leaf.options(runtime_env={"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}).remote(12))
