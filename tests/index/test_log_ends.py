@@ -46,9 +46,31 @@ def test_only_the_signal_that_the_process_itself_received_counts(
     store = open_store(DirectorySettings(tmp_path))
     store.put("log", text.encode())
     logs = LogFiles(store, [("n", "raylet.out", next(iter(store.list(""))))], [])
-    assert read_end(logs, logs.find("n", "raylet.out")) == (None if shutdown is None else {"shutdown": shutdown})
+    end = read_end(logs, logs.find("n", "raylet.out"))
+    assert (end["shutdown"] if end else None) == shutdown
     store.delete_many(["log"])
     assert read_end(logs, logs.find("n", "raylet.out")) is None
+
+
+def test_jobs_that_finished_before_the_head_died_are_found(tmp_path: Path) -> None:
+    def line(second: int, text: str) -> str:
+        return f"[2026-11-15 20:58:{second},344 I 3 3] (gcs_server) gcs_job_manager.cc:156: {text}\n"
+
+    store = open_store(DirectorySettings(tmp_path))
+    text = line(10, "Marking job as finished. job_id=01000000") + line(11, "Something else")
+    text += line(12, "Node is dead, marking all jobs with drivers on this node as finished. node_id=ab")
+    text += "".join(line(12, f"Marking job as finished. job_id=0{number}000000") for number in (2, 3))
+    text += line(13, "Something else") + line(14, "Marking job as finished. job_id=04000000") + "(no time)\n"
+    store.put("log", text.encode())
+    logs = LogFiles(store, [("n", "gcs_server.out", next(iter(store.list(""))))], [])
+    assert read_end(logs, logs.find("n", "gcs_server.out")) == {
+        "shutdown": "",
+        "last": "2026-11-15 20:58:14,344",
+        "finished_jobs": [
+            {"job_id": "01000000", "time": "2026-11-15 20:58:10,344"},
+            {"job_id": "04000000", "time": "2026-11-15 20:58:14,344"},
+        ],
+    }
 
 
 def facts(store: Store, cache: Path) -> dict[str, object]:

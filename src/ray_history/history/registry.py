@@ -354,6 +354,9 @@ _ACTORS = Table(
 
 _ENDED_JOB = "status in ('SUCCEEDED', 'FAILED', 'STOPPED')"
 
+# Ray shows a job that is only a driver as SUCCEEDED however it ended.
+_FINISHED_DRIVER = "type = 'DRIVER' and driver_end_ns is not null"
+
 _JOBS = Table(
     name="jobs",
     columns=(
@@ -376,9 +379,13 @@ _JOBS = Table(
     filters=_filters(text="job_id status submission_id type", flags="is_internal"),
     runtime_envs={"runtime_env": "runtime_env"},
     closed_form=f"""* replace (
-        case when {_ENDED_JOB} then status else 'FAILED' end as status,
         case
-            when {_ENDED_JOB} then message
+            when {_ENDED_JOB} then status
+            when {_FINISHED_DRIVER} then 'SUCCEEDED'
+            else 'FAILED'
+        end as status,
+        case
+            when {_ENDED_JOB} or {_FINISHED_DRIVER} then message
             when driver_end_ns is not null
                 then '{CLUSTER_TERMINATED} Its driver had finished, with an unknown result.'
             else '{CLUSTER_TERMINATED} The job was ' || status || '.'

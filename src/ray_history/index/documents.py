@@ -5,7 +5,7 @@ Each line is {source, name, node_id, body}:
 * `log_event`: a line of `logs/events/event_*.log`, a cluster event;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
 * `log_head`: facts from the first lines of a log file, as {ray_version, python_version, os, ray_commit, cluster_id};
-* `log_end`: the shutdown in the last lines of a head's log, as {shutdown}, which is empty without one;
+* `log_end`: what the last lines of a head's log tell, as {shutdown, last, finished_jobs};
 * `worker_log`: a worker or driver process in the name of a log file, as {worker_id, worker_type, pid};
 * `ledger`: the ledger of one node;
 * `node`: a node in the listing, with the number of its files.

@@ -88,6 +88,8 @@ lifetime as (
             select body->'$.data.detail.now'
             from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}')
         )
+        union all
+        select null, max(log_ns(body->>'last')) from document where source = 'log_end'
     )
 )
 select

@@ -203,10 +203,12 @@ select
     submission.driver_exit_code,
     coalesce(node.node_ip, polled_driver.ip) as driver_ip,
     last_driver.driver_pid,
-    last_driver.end_ns as driver_end_ns,
+    -- The log alone ends no job: it is newer than all other sources, and counts once the session is over.
+    coalesce(last_driver.end_ns, case when logged.end_ns <= moment then logged.end_ns end) as driver_end_ns,
     submission.submission_id is null and coalesce(last_driver.is_internal, false) as is_internal
 from last_driver
 full join submission on submission.submission_id = last_driver.submission_id
 left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id
 left join polled_driver on polled_driver.job_id = last_driver.job_id
+left join drivers_finished_in_logs() as logged on logged.job_id = last_driver.job_id
 where last_driver.job_id is not null or submission.submission_id is not null

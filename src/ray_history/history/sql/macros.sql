@@ -138,6 +138,22 @@ create or replace macro polled_jobs() as table
     from document
     where source = 'endpoint' and name in ('restful__api__jobs', 'restful__api__jobs__');
 
+-- A time in a log of the head, in nanoseconds; null if the zone of the head is unknown.
+create or replace macro log_ns(text) as to_ns(replace(text, ',', '.')) - (
+    select ((clock - clock % 100) // 100 * 60 + clock % 100) * 60000000000  -- +0530 is 330 minutes
+    from (
+        select max(to_bigint(replace(body->>'offset', ':', ''))) as clock
+        from document where source = 'endpoint' and name = 'restful__timezone'
+    )
+);
+
+-- When drivers finished according to the log of the GCS, which is read up to the end of the session.
+create or replace macro drivers_finished_in_logs() as table
+    select done->>'job_id' as job_id, log_ns(done->>'time') as end_ns
+    from (
+        select unnest(json_extract(body, '$.finished_jobs[*]')) as done from document where source = 'log_end'
+    );
+
 -- When jobs ended, by a moment: from events, or from polling for jobs whose end no event reported. A submission ends
 -- right after its driver.
 create or replace macro ended_jobs(moment) as table
