@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
+from ray_history.server.http.budget import OverBudget
 from ray_history.server.http.responses import Streamed, growing_json, listed_json
+from tests.support.waiting import LIMIT
 
 HEAD, TAIL = b'{"result": [', b"]}"
 
@@ -38,13 +40,13 @@ def test_a_listing_is_its_rows_with_commas_between(sizes: list[int]) -> None:
     texts = [[b'{"number": %d}' % number for number in range(size)] for size in sizes]
     whole = sent(listed_json(HEAD, chain.from_iterable(texts), TAIL))
     assert whole == HEAD + b", ".join(chain.from_iterable(texts)) + TAIL
-    assert sent(growing_json(HEAD, iter(texts), TAIL)) == whole
+    assert sent(growing_json(HEAD, (batch for batch in texts), TAIL)) == whole
 
 
 def test_a_slow_reader_does_not_hold_up_the_producer() -> None:
     made = threading.Event()
 
-    def texts() -> Iterator[Sequence[bytes]]:
+    def texts() -> Generator[Sequence[bytes]]:
         for number in range(100):
             yield [b"%d" % number]
         made.set()
@@ -62,7 +64,7 @@ def test_a_slow_reader_does_not_hold_up_the_producer() -> None:
 
 
 def test_an_answer_that_fails_midway_is_cut_off() -> None:
-    def texts() -> Iterator[Sequence[bytes]]:
+    def texts() -> Generator[Sequence[bytes]]:
         yield [b"1"]
         raise MemoryError("no room for the second")
 
@@ -79,7 +81,7 @@ def test_an_answer_that_fails_midway_is_cut_off() -> None:
 def test_production_stops_when_the_client_disconnects() -> None:
     going, made = threading.Event(), list[int]()
 
-    def texts() -> Iterator[Sequence[bytes]]:
+    def texts() -> Generator[Sequence[bytes]]:
         for number in range(1000):
             made.append(number)
             yield [b"x"]
@@ -123,3 +125,36 @@ def test_a_streamed_answer_is_closed_when_the_client_disconnects(read: int) -> N
     with suppress(OSError, ClientDisconnect):
         asyncio.run(Streamed(made)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert closed == [True]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_little_text_waits_for_a_client(monkeypatch: pytest.MonkeyPatch, reads: bool) -> None:
+    """A client that reads gets everything; the answer to one that does not is given up."""
+    monkeypatch.setattr("ray_history.server.http.responses._UNTAKEN_BYTES", 10_000)
+    monkeypatch.setattr("ray_history.server.http.responses._SLOW_SECONDS", LIMIT if reads else 0.1)
+    made, taken, most, is_given_up = 0, 0, 0, threading.Event()
+
+    def texts() -> Generator[Sequence[bytes]]:
+        nonlocal made, most
+        try:
+            for _ in range(200):
+                made += 1000
+                most = max(most, made - taken)
+                yield [b"x" * 1000]
+        finally:
+            is_given_up.set()
+
+    async def send(message: Any) -> None:
+        nonlocal taken
+        taken += len(message.get("body", b""))
+        if not reads and message.get("body", HEAD) != HEAD:
+            await asyncio.to_thread(is_given_up.wait, 60)
+
+    whole = growing_json(HEAD, texts(), TAIL)({"type": "http"}, receive, send)
+    if reads:
+        asyncio.run(whole)
+        assert taken > 200_000
+    else:
+        with pytest.raises(OverBudget, match="reads too slowly"):
+            asyncio.run(whole)
+    assert most < 13_000

@@ -7,6 +7,7 @@ Rows are selected, counted and written as JSON by SQL. Filters apply before limi
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -297,7 +298,13 @@ def send_buffered(query: ListingQuery, order: str, counts: Counts, expected: int
     if len(first) == expected:
         chunks.close()
         return listed_json(head, query.finished(first), tail)
-    return growing_json(head, map(query.finished, chain([first], chunks)), tail)
+    return growing_json(head, _finished(query, first, chunks), tail)
+
+
+def _finished(query: ListingQuery, first: list[Row], chunks: Generator[list[Row]]) -> Generator[list[bytes]]:
+    with closing(chunks):  # others wait for its turn
+        for rows in chain([first], chunks):
+            yield query.finished(rows)
 
 
 def _chunks(query: ListingQuery, order: str, expected: int) -> Generator[Rows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -64,7 +64,7 @@ def listed_json(head: bytes, texts: Iterable[bytes], tail: bytes) -> Response:
     return Response(head + _COMMA.join(texts) + tail, media_type=JSON)
 
 
-def growing_json(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> Response:
+def growing_json(head: bytes, texts: Generator[Sequence[bytes]], tail: bytes) -> Response:
     """The same for many texts, sent while they are made. A slow client does not hold up their maker."""
     return StreamingResponse(_growing(head, texts, tail), media_type=JSON)
 
@@ -96,7 +96,7 @@ class _Untaken:
         return self._size < _UNTAKEN_BYTES or not self.is_connected
 
 
-async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -> AsyncIterator[bytes]:
+async def _growing(head: bytes, texts: Generator[Sequence[bytes]], tail: bytes) -> AsyncIterator[bytes]:
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | BaseException | None]()
     untaken = _Untaken()
 
@@ -113,6 +113,8 @@ async def _growing(head: bytes, texts: Iterator[Sequence[bytes]], tail: bytes) -
                     return
         except Exception as error:  # noqa: BLE001  # it is raised where the answer is sent
             failure = error
+        finally:
+            texts.close()  # now, and not when the client has read what was made
         loop.call_soon_threadsafe(queue.put_nowait, failure)
 
     # Not in the thread pool of the handlers: all of its threads may be waiting for this to end.
