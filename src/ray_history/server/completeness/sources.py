@@ -63,7 +63,19 @@ _ONLY_TASKS_BEFORE = (2, 50)
 
 @cached_per_session
 def unknown(request: SessionRequest) -> dict[str, str]:
-    """The warning for each listing whose sources are missing, or were stored in part, or are as old as a poll."""
+    """What to know about each listing whose sources are missing, or were stored in part, or are as old as a poll."""
+    # Ray's clients raise an error at each warning, and a task that a poll completed is not missing.
+    filled = {"tasks": _unfinished(request)}
+    return {
+        listing: " ".join(filter(None, (filled.get(listing), missing(request).get(listing))))
+        for listing in (*missing(request), *filled)
+        if filled.get(listing) or listing in missing(request)
+    }
+
+
+@cached_per_session
+def missing(request: SessionRequest) -> dict[str, str]:
+    """The warning for each listing in which something is missing because of its sources."""
     stored = _stored(request)
     has_events = any(request.open.opened.manifest.events.values())
     warnings = dict[str, str]()
@@ -77,8 +89,6 @@ def unknown(request: SessionRequest) -> dict[str, str]:
                 parts.append(_not_exported(request, listing, expected.types))
         if need and stored.isdisjoint(need.any_of):
             parts.append(_with_outcomes(request, need))
-        if listing == "tasks":
-            parts.append(_unfinished(request))
         parts.append(cut(request).get(listing, ""))
         if any(parts):
             warnings[listing] = " ".join(filter(None, parts))

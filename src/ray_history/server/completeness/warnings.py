@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ray_history.server.completeness.report import completeness_report
-from ray_history.server.completeness.sources import unknown
+from ray_history.server.completeness.sources import missing
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
 
@@ -14,7 +14,7 @@ def warning(request: SessionRequest, table: str = "") -> str:
     now = SessionRequest(request.http, request.open, request.open.view(), request.redact)
     age = request.http.scope.get("ray_history.age")
     late = f"This answer is {age}." if age else ""
-    return " ".join(filter(None, (late, unknown(now).get(table), *_lost(now))))
+    return " ".join(filter(None, (late, missing(now).get(table), *_lost(now))))
 
 
 @cached_per_session
