@@ -28,7 +28,8 @@ def collect(captures: Path) -> None:
         found["differences"] = [{name: place[name] for name in places} for place in found["differences"]]
         found["counts"].pop("worst")
         kept[found["ray"], found["scenario"]] = found
-    RESULTS.write_text(json.dumps([kept[key] for key in sorted(kept)], indent=1) + "\n")
+    lines = ",\n".join(json.dumps(kept[key]) for key in sorted(kept))  # a capture is a line, so that diffs are readable
+    RESULTS.write_text(f"[\n{lines}\n]\n" if lines else "[]\n")
 
 
 def results() -> list[Summary]:

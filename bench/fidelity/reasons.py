@@ -22,8 +22,8 @@ REASONS = (
     _reason(
         r"tasks/timeline",
         r"",
-        "Ray does not send all profile spans as events: none up to 2.50, few of those inside a task up to 2.53. "
-        "Numbers of workers (`tid`) follow from the spans",
+        "Ray does not send all profile spans as events: 2.52 sends few of those inside a task, and a worker that is "
+        "killed sends none of its last second. Numbers of workers (`tid`) follow from the spans",
     ),
     _reason(r"/api/v0/tasks", r"profiling_data", "the same profile spans"),
     _reason(
@@ -32,9 +32,10 @@ REASONS = (
         "events without the place in the log: it is found by the task's name in the worker's file, or unknown",
     ),
     _reason(
-        r"/api/v0/tasks",
+        r"/api/v0/tasks$",
         r"result\[\]$",
-        "tasks whose owner died before it sent their definition: Ray hides them; here they show what the executor sent",
+        "tasks that only one side knows: those whose owner died before it sent their definition are hidden by Ray and "
+        "shown here with what their executor sent; drivers of the dashboard itself send no events to a slow head",
     ),
     _reason(
         r"/api/v0/tasks",
@@ -48,9 +49,21 @@ REASONS = (
     ),
     _reason(r"summarize", r"", "the same tasks, counted"),
     _reason(
-        r"/nodes/|/logical/actors",
-        r"workers|processStats|coreWorker|actors",
-        "what a process used, and processes of the last moments, are only in polled pages, which are up to 30 s older",
+        r"/nodes|/logical/actors|/api/v0/actors|/api/v0/workers|cluster_status",
+        r"",
+        "processes, actors and resources in use of the last moments: polled pages are up to 30 s older than the "
+        "answer, or Ray 2.60 answered from its cache",
+    ),
+    _reason(
+        r"/events",
+        r"",
+        "events that were written after the answer, or that Ray lists by job only after somebody asked for that job",
+    ),
+    _reason(
+        r"/api/v0/tasks filtered",
+        r"result\[\]$|num_filtered|total|num_after_truncation",
+        "Ray finds no task by the name that it shows if the actor's own name is part of it; tasks that the dashboard "
+        "ran while it was asked, or that went on after the answer; and those that only one side knows, as above",
     ),
     _reason(r"/api/v0/tasks", r"state|events|time_ms|worker|node_id|filtered", "tasks that went on after the answer"),
     _reason(

@@ -77,7 +77,9 @@ UNSCORED = (
     _unscored(r"^/events", r"events\.\w+\[\]\.time", "Ray adds it on a request for /api/v0/cluster_events"),
     _unscored(r"^/api/v0/", "partial_failure_warning", "says what was not recorded"),
     _unscored(
-        r"^/api/v0/cluster_metadata", "gitCommit|sessionId", "Ray leaves them out where usage statistics are disabled"
+        r"^/api/v0/cluster_metadata",
+        "gitCommit|sessionId|os",
+        "Ray leaves them out where usage statistics are disabled",
     ),
     _unscored(r"", "msg_time|elapsed|query_time", "the time of the request itself"),
 )

@@ -117,7 +117,7 @@ def _started(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> M
 def _start(cluster: MeasuredCluster, minor: str, scenario: Scenario) -> None:
     version = tuple(map(int, minor.split(".")))
     cluster.add_head(SlowAgent(cluster, version) if scenario.slow_head else nullcontext())
-    until(cluster.is_answering, "the dashboard answers", pause=0.5)
+    until(cluster.is_answering, "the dashboard answers", pause=1, limit=JOB_SECONDS)
     truth.warm_up(cluster.dashboard, cluster.scratch)
     cluster.add_node("side", SIDE_ADDRESS, 2)
     if scenario.loses_node:
@@ -136,20 +136,22 @@ def _run_workload(cluster: MeasuredCluster, seed: int, scenario: Scenario) -> No
         _wait(cluster, "actors", "tasks")
         time.sleep(SMALL_SECONDS)
         return
-    if scenario.busy:
-        begin("endless", "endless")
     begin("unfinished", "fails")
     begin("unfinished", "stopped", metadata={"of": "the stopped"})
     begin("odd", "odd näme")
     cluster.post("/api/jobs/", {"entrypoint": "python nothing.py", "submission_id": "no-file"})
     _wait(cluster, "fails", "odd näme")
-    until(lambda: "ready" in cluster.get("/api/jobs/stopped/logs")["logs"], "job stopped is under way", pause=0.5)
+    until(
+        lambda: "ready" in cluster.get("/api/jobs/stopped/logs")["logs"], "job stopped is under way", limit=JOB_SECONDS
+    )
     cluster.post("/api/jobs/stopped/stop", {})
     begin("actors", "actors")
     begin("tasks", "tasks")
     _run_plain(cluster)
     _wait(cluster, "actors", "tasks", "stopped")
-    until(lambda: "ready" in cluster.get("/api/jobs/endless/logs")["logs"]) if scenario.busy else None
+    if scenario.busy:
+        begin("endless", "endless")
+        until(lambda: "ready" in cluster.get("/api/jobs/endless/logs")["logs"], "job endless runs", limit=JOB_SECONDS)
     time.sleep(BUSY_SECONDS if scenario.busy else CALM_SECONDS)
 
 

@@ -191,7 +191,6 @@ def _of_jobs(jobs: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{of_job}&summary_by=lineage"
             yield f"/api/v0/tasks/timeline?download=1&job_id={job['job_id']}"
             yield f"/events?job_id={job['job_id']}"
-            yield f"/api/data/datasets/{job['job_id']}"
 
 
 def _of_nodes(nodes: list[dict[str, Any]], workers: list[dict[str, Any]], some: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.fidelity import document
+from bench.fidelity import document, reasons
 from bench.fidelity.comparison import Comparison
 from bench.fidelity.rules import route
 
@@ -78,6 +78,11 @@ def test_leaves_without_a_truth_are_not_scored() -> None:
 def test_values_without_an_id_are_compared_as_a_multiset() -> None:
     comparison = compared(["a", "b", "b"], ["b", "a", "c"])
     assert (comparison.equal, comparison.total) == (2, 4)
+
+
+def test_every_recorded_difference_has_a_reason() -> None:
+    places = {(place["route"], place["path"]) for found in document.results() for place in found["differences"]}
+    assert {place for place in places if reasons.reason(*place) == reasons.UNEXPLAINED} == set()
 
 
 def test_the_scores_in_the_documentation_are_the_recorded_ones() -> None:

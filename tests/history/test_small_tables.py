@@ -341,6 +341,17 @@ def test_an_actor_whose_constructor_failed_is_dead(built: Built) -> None:
     assert tables.columns("actors", "state, end_ns, exit_detail") == [("DEAD", ns(3), "no")]
 
 
+def test_the_process_that_events_of_ray_2_52_do_not_name_is_that_of_the_same_worker(built: Built) -> None:
+    started = [actor(), actor_life(actor_step("ALIVE", 2, NODE, WORKER))]
+    assert built(*started).row("actors")["pid"] == 0
+    assert some(built(*started, *CREATED).row("actors"), "state pid") == ("ALIVE", 17)
+    earlier = PAGE | {"state": "ALIVE", "timestamp": float(ms(1)), "endTime": 0}
+    paged = built(*started, documents=[node_page(earlier)])
+    assert paged.columns("actors", "worker_id, pid, port") == [(WORKER, PAGE["pid"], 20055)]
+    moved = [actor(), actor_life(actor_step("ALIVE", 2, NODE, OTHER_WORKER))]
+    assert built(*moved, *CREATED, documents=[node_page(earlier)]).row("actors")["pid"] == 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_each_source_of_an_actor_fills_what_better_ones_lack(built: Built, seed: int) -> None:
     shuffled = random.Random(seed)

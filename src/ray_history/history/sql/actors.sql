@@ -296,6 +296,13 @@ actor as (
     where actor_id is not null and (
         event.actor_id is not null or actor_id not in (select actor_id from later where actor_id is not null)
     )
+),
+-- Events of Ray 2.52 name the worker of an actor, but not its process.
+process as (
+    select worker_id, max(pid) as pid, max(port) as port
+    from (select worker_id, pid, port from page_row union all select worker_id, pid, null from creation)
+    where worker_id is not null
+    group by worker_id
 )
 select
     actor_id,
@@ -304,7 +311,7 @@ select
     coalesce(job_id, right(actor_id, 8)) as job_id,
     name,
     actor.node_id,
-    pid,
+    coalesce(nullif(actor.pid, 0), process.pid, 0) as pid,
     ray_namespace,
     serialized_runtime_env,
     required_resources::json as required_resources,
@@ -318,9 +325,9 @@ select
     call_site,
     label_selector::json as label_selector,
     ray_fallback(fallback_strategy)::json as fallback_strategy,
-    worker_id,
+    actor.worker_id,
     coalesce(node.node_ip, ip) as ip_address,
-    port,
+    coalesce(actor.port, process.port) as port,
     actor.start_ns,
     actor.end_ns,
     changed_ns,
@@ -332,3 +339,4 @@ select
     exit_detail
 from actor
 left join nodes_at(moment) as node on node.node_id = actor.node_id
+left join process on process.worker_id = actor.worker_id
