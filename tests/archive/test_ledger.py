@@ -11,7 +11,7 @@ WRITTEN = (
     b'"events":{"received":12,"stored":10,"bytes_stored":2048,"duplicated":1,"quarantined":1,"refused_batches":3,'
     b'"dropped_by_ray":null,"last_event":"2026-01-15T10:30:00Z","types":{"TASK_PROFILE_EVENT":12}},'
     b'"logs":{"files":4,"bytes_seen":100,"bytes_stored":90,"bytes_uploaded":50,"bytes_lost":0,"left":1,'
-    b'"problems":["raylet.out: permission denied"]},'
+    b'"problems":["raylet.out: permission denied"],"empty_directories":[]},'
     b'"polled":{"/api/jobs/":{"newest":"refused","detail":"401","since":{"refused":1700000030.0},"answered":0.0}},'
     b'"silent":1700000060.0,"export_given_up":null}'
 )

@@ -18,8 +18,6 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.names import InvalidName, dns_name
 from ray_history.setting import is_service_link
 
-from .polling.dashboard_client import Dashboard, Misconfigured, dashboard_url
-
 logger = logging.getLogger(__name__)
 
 Kind = Literal["text", "boolean", "number", "duration", "address"]
@@ -297,6 +295,8 @@ def _parsed(setting: Setting, text: str) -> Any:
 
 
 def _address(text: str) -> str:
+    from .polling.dashboard_client import Dashboard, Misconfigured, dashboard_url  # `--help` does not need a client
+
     url = text if "://" in text else dashboard_url(text)
     try:
         return Dashboard(url, lambda: None).base_url

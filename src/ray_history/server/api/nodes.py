@@ -138,7 +138,9 @@ def _nodes_with_logs(request: SessionRequest) -> Response:
             node = merge_polled(request, row, polled.get(row.node_id, {}))
             # The page has no column for either.
             state = node["raylet"]["state"]
-            node["ip"] = ", ".join([node["ip"], *(["head"] if row.is_head else []), *([state] * (state != "ALIVE"))])
+            node["ip"] = ", ".join(
+                [str(node["ip"]), *(["head"] if row.is_head else []), *([state] * (state != "ALIVE"))]
+            )
             node["raylet"]["state"] = "ALIVE"
             nodes.append({name: node[name] for name in _LOG_PAGE_FIELDS if name in node})
     return enveloped({"summary": request.redacted(nodes)}, "Nodes with logs fetched.")
