@@ -67,9 +67,12 @@ def test_what_is_unknown_or_was_killed_looks_so(chromium: Chromium, server: Serv
             page.open(f"{server.url}{path(cluster)}/_session")
             shown = page.value("document.querySelector('main').innerText")
             assert [text for text in texts if text not in shown] == [], (cluster.name, shown)
+            assert "100%" not in shown
             assert_fits(page, width)
         for cluster, word in IN_BAR.items():
             page.open(f"{server.url}{path(cluster)}/#/cluster")
             page.wait(f"{TEXT}.includes('DEAD') && !{TEXT}.includes('ALIVE')")
-            assert word in page.value("document.querySelector('.hbar').innerText")
+            bar = page.value("document.querySelector('.hbar').innerText")
+            assert word in bar
+            assert "100%" not in bar
         assert page.complaints == []

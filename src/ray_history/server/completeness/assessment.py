@@ -44,6 +44,11 @@ class Assessment:
         return self.nothing_recorded or (self.share is not None and bool(self.reasons))
 
     @property
+    def shown_share(self) -> float | None:
+        """The share, unless only what cannot be counted is missing: 100 % would look complete."""
+        return None if self.share == 1 and self.reasons else self.share
+
+    @property
     def state(self) -> Literal["complete", "incomplete", "nothing recorded", "not counted"]:
         if self.nothing_recorded:
             return "nothing recorded"
