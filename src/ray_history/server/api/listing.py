@@ -38,7 +38,7 @@ from ray_history.server.http.responses import ApiError, Streamed, growing_json, 
 from ray_history.server.logs.task_output import IS_UNREPORTED, has_unreported, with_outputs
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.sessions.manager import DETAIL_STREAM_BYTES, STREAM_BYTES
+from ray_history.server.sessions.open_session import DETAIL_STREAM_BYTES, STREAM_BYTES
 from ray_history.server.sessions.routes import (
     FLAG,
     NUMBER,

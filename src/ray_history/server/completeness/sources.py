@@ -65,12 +65,8 @@ _ONLY_TASKS_BEFORE = (2, 50)
 def unknown(request: SessionRequest) -> dict[str, str]:
     """What to know about each listing whose sources are missing, or were stored in part, or are as old as a poll."""
     # Ray's clients raise an error at each warning, and a task that a poll completed is not missing.
-    filled = {"tasks": _unfinished(request)}
-    return {
-        listing: " ".join(filter(None, (filled.get(listing), missing(request).get(listing))))
-        for listing in (*missing(request), *filled)
-        if filled.get(listing) or listing in missing(request)
-    }
+    tasks = " ".join(filter(None, (_unfinished(request), missing(request).get("tasks"))))
+    return missing(request) | ({"tasks": tasks} if tasks else {})
 
 
 @cached_per_session

@@ -23,8 +23,8 @@ from ray_history.history.registry import TASK_LOG
 from ray_history.server.logs.task_marks import Part, Run, assign, find_marks
 from ray_history.server.logs.worker_files import worker_file
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.sessions.manager import OpenSession
 from ray_history.server.sessions.memo import cached_per_session
+from ray_history.server.sessions.open_session import OpenSession
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from ray_history.server.http.ray_proxy import PATIENCE, is_through_ray
 from ray_history.server.http.response_cache import ResponseCache
 from ray_history.server.http.responses import ApiError, ArchiveFailure, note_value
 from ray_history.server.redaction.rules import redacted
-from ray_history.server.sessions.manager import OpenSession, Sessions
+from ray_history.server.sessions.manager import Sessions
+from ray_history.server.sessions.open_session import OpenSession
 
 logger = logging.getLogger(__name__)
 

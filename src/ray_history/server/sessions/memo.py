@@ -8,7 +8,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.sessions.manager import OpenSession
+from ray_history.server.sessions.open_session import OpenSession
 
 _Result = TypeVar("_Result")
 
