@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -103,7 +104,7 @@ def _limit_processor_time(seconds: float) -> None:
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
+    with suppress(OSError):  # only Linux has the file, and some sandboxes do not let it be written
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     connection = Connection(int(sys.argv[1]))
     try:
