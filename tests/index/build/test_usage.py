@@ -14,7 +14,10 @@ from ray_history.index.build import usage
 
 
 def test_the_memory_of_a_process() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before, it may not have loaded anything
         assert 1 << 20 < usage.memory_of(process.pid) < 1 << 30
         process.kill()
         process.wait()
