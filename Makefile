@@ -6,7 +6,7 @@ PYTEST := $(RUN) pytest -n 2 --dist loadgroup
 LOCK := $(VENV)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 RAY ?= 2.60
 
-.PHONY: install parts hooks test check check-ray lint ruff types workflows format bench matrix demo docs screenshots
+.PHONY: install parts hooks test check check-ray fuzz lint ruff types workflows format bench matrix chaos demo docs screenshots
 .PHONY: lock lock-dev lock-demo lock-image lock-build package notes wheel chart clean
 
 install: .venv/.installed
@@ -18,7 +18,7 @@ install: .venv/.installed
 .venv/.demo: requirements-demo.lock pyproject.toml
 	@$(PYTHON) install.py $< && touch $@
 
-parts: part-azurite part-axe part-chromium
+parts: part-azurite part-axe part-chromium part-prometheus part-ray_releases
 
 part-%: install
 	$(RUN) tests.support.$* install
@@ -33,6 +33,9 @@ check: parts
 
 check-ray: parts
 	$(VENV)/uv pip install --quiet 'ray[data,default,serve]==$(RAY).*' && $(PYTEST) -m real_ray
+
+fuzz: install
+	$(RUN) tests.fuzz $(FUZZ_TARGETS)
 
 lint: ruff types workflows
 
@@ -53,6 +56,10 @@ bench: install
 
 matrix: install
 	$(RUN) bench.fidelity matrix $(MATRIX_FLAGS)
+
+# Ten minutes, and nothing is lost; CHAOS_MINUTES and CHAOS_SEED set the length and repeat a run.
+chaos: install
+	$(RUN) bench.chaos --write
 
 demo: $(or $(wildcard .venv/.installed),.venv/.demo)
 	$(VENV)/ray-history demo --directory .parts/demo $(DEMO_FLAGS)

@@ -13,9 +13,11 @@ MEASUREMENTS = {
     "event_files": "reading event files, compared with gzip + json",
     "collector": "events acknowledged after a sync, logs uploaded",
     "bill": "requests and bytes that a collector causes per hour",
+    "grace": "what a collector stores after SIGTERM, from fast and slow stores",
     "home": "the home page of 2,000 sessions",
     "server": "the server with one client and under load",
     "fire": "one task, /livez and the home page while hostile sessions are built and large lists sent",
+    "soak": "memory, threads and descriptors after ten minutes of load, and after 500 sessions in a row",
     "history": "building and querying sessions of 50,000 and of 1,000,000 tasks",
 }
 

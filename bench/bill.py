@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.collector import JSON
 from bench.event_files import SESSION, generate
 from ray_history.archive import layout
 from tests.collector.collector_process import CollectorProcess
@@ -72,7 +73,7 @@ def post(port: int, rate: int, lines: list[bytes], stop: threading.Event) -> Non
             continue
         batch = [lines[number % len(lines)] for number in range(sent, due)]
         # Each batch differs, so that none counts as a duplicate.
-        connection.request("POST", "/v1/events", b"[" + b" " * (sent % 997) + b",".join(batch) + b"]")
+        connection.request("POST", "/v1/events", b"[" + b" " * (sent % 997) + b",".join(batch) + b"]", JSON)
         answer = connection.getresponse()
         answer.read()
         if answer.status != 200:

@@ -32,6 +32,7 @@ SECONDS = 8.0
 SENDERS = 4
 MARK = b"0000000000000000"
 SESSION = "session_2026-01-01_00-00-00_000001_1"
+JSON = {"Content-Type": "application/json"}
 
 BASELINE = """
 import json, sys
@@ -87,7 +88,7 @@ def send(port: int, body: bytes, pid: int, seconds: float, senders: int = SENDER
                 break
             mark = f"{number:04d}{count:012d}".encode()
             before = time.perf_counter()
-            connection.request("POST", "/v1/events", body[:at] + mark + body[at + len(mark) :])
+            connection.request("POST", "/v1/events", body[:at] + mark + body[at + len(mark) :], JSON)
             answer = connection.getresponse()
             answer.read()
             took = time.perf_counter() - before

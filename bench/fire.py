@@ -22,10 +22,12 @@ from pathlib import Path
 import msgspec
 
 from bench.generated import generate
+from bench.processes import Watch, family
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
+from ray_history.index.build.usage import memory_of
 from tests.support.processes import Process, free_port, port_is_open
 
 PLACE = Path(".parts/bench/fire")
@@ -38,7 +40,7 @@ LIMITS = {
     "queries of the open session": QUERY_MEMORY,
     "build process": BUILD_MEMORY + 512,
     "build process of small sessions": 512,
-    "idle build process": 64,
+    "idle build process": 80,
 }
 """MiB."""
 HOSTILE = 200
@@ -61,21 +63,20 @@ def main() -> None:
         probes = _probes(port)
         print("  alone")
         _measure(port, probes, SECONDS / 4)
-        watch = _Memory(server.pid)
-        clients = [
-            subprocess.Popen([sys.executable, "-m", __spec__.name, str(port), str(SECONDS)]) for _ in range(CLIENTS)
-        ]
-        attacker = threading.Thread(target=_attack, args=[port, time.monotonic() + SECONDS])
-        attacker.start()
-        print(f"  with {CLIENTS} clients that list 10,000 tasks, and hostile sessions being built")
-        _measure(port, probes, SECONDS)
-        for client in clients:
-            client.wait()
-        attacker.join()
-        watch.end()
-        limit = sum(LIMITS.values())
-        print(f"  peak memory {watch.peak} MiB of {limit} MiB, the sum of {', '.join(LIMITS)}")
-        print(f"    {watch.processes}")
+        with Watch(lambda: _memory(server.pid), 0.05) as watch:
+            clients = [
+                subprocess.Popen([sys.executable, "-m", __spec__.name, str(port), str(SECONDS)]) for _ in range(CLIENTS)
+            ]
+            attacker = threading.Thread(target=_attack, args=[port, time.monotonic() + SECONDS])
+            attacker.start()
+            print(f"  with {CLIENTS} clients that list 10,000 tasks, and hostile sessions being built")
+            _measure(port, probes, SECONDS)
+            for client in clients:
+                client.wait()
+            attacker.join()
+        peak = max((each for _, each in watch.seen), key=sum)
+        print(f"  peak memory {sum(peak)} MiB of {sum(LIMITS.values())} MiB, the sum of {', '.join(LIMITS)}")
+        print(f"    {len(peak)} processes: {peak} MiB")
 
 
 def _archive() -> Path:
@@ -167,42 +168,9 @@ def _list(port: int, seconds: float) -> None:
         print(f"    a client got {lists} lists, statuses {dict(statuses)}", flush=True)
 
 
-class _Memory:
-    """The memory of a process and its descendants, looked at all the time."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._ends = pid, threading.Event()
-        self.peak, self.processes = 0, ""
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ends.wait(0.05):
-            each = sorted(_memory(pid) for pid in _family(self._pid))
-            if sum(each) > self.peak:
-                self.peak, self.processes = sum(each), f"{len(each)} processes: {each} MiB"
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                found += map(int, tasks.read_text().split())
-            except OSError:
-                continue
-    return found
-
-
-def _memory(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 >> 20
-    except OSError:
-        return 0
+def _memory(pid: int) -> list[int]:
+    """MiB of a process and its descendants."""
+    return sorted(memory_of(each) >> 20 for each in family(pid))
 
 
 if __name__ == "__main__":

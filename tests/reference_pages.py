@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import duckdb
 
 from ray_history.cli.main import ray_history
 from ray_history.cli.options import SettingOption
 from ray_history.history.registry import TABLES, Table
+from ray_history.history.sql import END_OF_TIME, create_source_tables, query
+from ray_history.history.sql.absent import NEEDS, body_of
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES
 
@@ -134,13 +138,34 @@ def _rows_of(table: Table) -> Iterator[str]:
     assert precedence is not None
     for order, columns in precedence.columns.items():
         sources = [precedence.sources[source] for source in order.split()]
-        names = ", ".join(f"`{name}`" for name in columns.split())
+        longest = [name for name in columns.split() if name in precedence.longest]
+        names = ", ".join(f"`{name}`" for name in columns.split() if name not in longest)
         yield f"| {table.name} | {names} | {'; '.join(sources)} |"
+        yield from (f"| {table.name} | `{name}` | the longer list of: {'; '.join(sources)} |" for name in longest)
     if table.has_mentioned_rows:
         yield f"| {table.name} | rows that none of these has | tasks and actors that mention one |"
 
 
-PAGES = {"configuration.md": configuration, "api.md": api}
+def columns() -> str:
+    """The columns of the common table expressions that absent.py leaves out."""
+    database = duckdb.connect()
+    create_source_tables(database)
+    described = dict[str, dict[str, dict[str, str]]]()
+    for name, needs in NEEDS.items():
+        text = re.sub(r"\bmoment\b", str(END_OF_TIME), query(name))
+        described[name] = {}
+        for expression in " ".join(needs).split():
+            _, end = body_of(expression, text)
+            rows = database.execute(f"describe {text[:end]}) from {expression}").fetchall()
+            described[name][expression] = {column: kind for column, kind, *_ in rows}
+    return json.dumps(described, indent=1) + "\n"
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "api.md": api,
+    "../src/ray_history/history/sql/columns.json": columns,
+}
 PARTS = {"fidelity.md": fidelity}
 """Pages of which a part is generated."""
 

@@ -94,6 +94,24 @@ def test_paths_in_documents_exist() -> None:
     assert missing == []
 
 
+def proofs() -> list[str]:
+    """The tests that documents name, as PATH::NAME."""
+    return sorted(set(re.findall(r"tests/[\w/]+\.py::\w+", DOCS)))
+
+
+@pytest.mark.parametrize("proof", proofs())
+def test_tests_that_documents_name_exist(proof: str) -> None:
+    path, _, name = proof.partition("::")
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_each_limit_of_the_threat_model_names_a_test() -> None:
+    model = (ROOT / "docs" / "security.md").read_text().partition("\n## Threat model\n")[2]
+    rows = [line for line in model.splitlines() if line.startswith("| ") and "cannot |" not in line]
+    assert len(rows) > 30
+    assert [row for row in rows if "::test_" not in row] == []
+
+
 def test_every_column_of_the_tables_is_documented(tmp_path: Path) -> None:
     with Builder(tmp_path / "tables", Limits()) as builder:
         builder.finish()

@@ -10,11 +10,12 @@ from tests.support.source_tree import PACKAGE, Module, modules
 
 ALLOWED = {
     "archive": set[str](),
-    "collector": {"archive"},
+    "collector": {"archive", "metrics"},
     "history": set[str](),
-    "index": {"archive", "history"},
+    "metrics": set[str](),
+    "index": {"archive", "history", "metrics"},
     "kube": set[str](),
-    "server": {"archive", "history", "index", "kube"},
+    "server": {"archive", "history", "index", "kube", "metrics"},
     "inject": set[str](),
     "demo": set[str](),
     "cli": {"archive", "collector", "demo", "history", "index", "inject", "kube", "server"},
@@ -31,6 +32,7 @@ LAYERS = (
     {"live"},
     {"completeness"},
     {"logs"},
+    {"metrics"},
     {"api"},
     {"ui"},
     {"routes"},
@@ -41,6 +43,7 @@ LAYERS = (
 FOREIGN = {
     "archive": {"starlette", "uvicorn", "aiohttp", "duckdb", "ray"},
     "history": {"starlette", "uvicorn", "aiohttp", "obstore", "socket", "ray", "time"},
+    "metrics": {"starlette", "uvicorn", "aiohttp", "obstore", "socket", "ray", "time"},
     "index": {"starlette", "uvicorn", "aiohttp", "obstore", "duckdb", "socket", "ray", "time"},
     "kube": {"obstore", "duckdb", "ray"},
     "server": {"obstore"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -90,19 +91,19 @@ class MeasuredCluster(RayCluster):
         collector.start()
         return node
 
-    def add_head(self, starting: AbstractContextManager[object]) -> Node:
-        """The head with its collector; `starting` is open while Ray starts."""
+    def add_head(self, starting: AbstractContextManager[object], *, alone: bool = False) -> Node:
+        """The head with its collector; `starting` is open while Ray starts. Alone it also runs what is for the side."""
         node = self.add_collector("head")
         self._starting = "head"
         with starting:
-            self.start_head(node.port, cpus=4, flags=[_resource("head")])
+            self.start_head(node.port, cpus=4, flags=[_resources("head", *(["side"] if alone else []))])
         return node
 
     def add_node(self, name: str, address: str, cpus: int) -> Node:
         """A worker node with its collector."""
         node = self.add_collector(name)
         self._starting = name
-        self.start_node(node.port, f"--node-ip-address={address}", _resource(name), cpus=cpus, wrapper=node.wrapper)
+        self.start_node(node.port, f"--node-ip-address={address}", _resources(name), cpus=cpus, wrapper=node.wrapper)
         return node
 
     def submit_workload(self, script: Path, name: str, variables: dict[str, str], **more: Any) -> None:
@@ -174,8 +175,8 @@ class MeasuredCluster(RayCluster):
             shutil.rmtree(node.folder, ignore_errors=True)
 
 
-def _resource(name: str) -> str:
-    return f'--resources={{"{name}": 10}}'
+def _resources(*names: str) -> str:
+    return f"--resources={json.dumps(dict.fromkeys(names, 10))}"
 
 
 def _environment(pid: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tests.support.processes import PartUnavailable, ProcessFailed
 from tests.support.ray_releases import MINORS
 
 from .counts import count
-from .scenarios import SCENARIOS, capture
+from .scenarios import SCENARIOS, capture, is_captured
 from .score import Score, score
 
 BUSY_MINORS = ("2.49", "2.52", "2.56", "2.60")
@@ -23,25 +24,44 @@ CELLS = tuple((minor, "calm") for minor in MINORS) + tuple(
 )
 """What `make matrix` runs: each version calm, some in every scenario."""
 
+FAILURES = (AssertionError, PartUnavailable, ProcessFailed, OSError, subprocess.SubprocessError)
+"""How a capture may fail; `OSError` includes what the dashboard refused."""
+
 HEADER = f"{'Ray':5} {'scenario':10} {'routes':>8} {'answers':>8} {'leaves':>8} {'events':>13} {'log bytes lost':>15}"
 
 
 def run(cells: Sequence[tuple[str, str]], folder: Path, poll_interval: str) -> int:
-    """Capture and score each; keep the summaries beside the captures, and print them as a table."""
+    """Capture what is not there yet, and score all; keep the summaries beside the captures, and print a table."""
     failed = 0
     print(HEADER, flush=True)
     for minor, scenario in cells:
         place = folder / f"{minor}-{scenario}"
         began = time.monotonic()
         try:
-            capture(minor, scenario, place, poll_interval=poll_interval)
+            if not is_captured(place):
+                _capture_again_once(minor, scenario, place, poll_interval)
             found = summary(place)
-        except (AssertionError, PartUnavailable, ProcessFailed, OSError) as error:
+        except FAILURES as error:
             failed += 1
-            print(f"{minor:5} {scenario:10} {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            _report(minor, scenario, error)
             continue
         print(f"{line(found)}  {time.monotonic() - began:4.0f} s", flush=True)
     return 1 if failed else 0
+
+
+def _capture_again_once(minor: str, scenario: str, place: Path, poll_interval: str) -> None:
+    """Capture; a cluster that failed, as it may on a busy machine, is reported and gets a second chance."""
+    try:
+        capture(minor, scenario, place, poll_interval=poll_interval)
+    except PartUnavailable:
+        raise
+    except FAILURES as error:
+        _report(minor, scenario, error)
+        capture(minor, scenario, place, poll_interval=poll_interval)
+
+
+def _report(minor: str, scenario: str, error: BaseException) -> None:
+    print(f"{minor:5} {scenario:10} {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
 def summary(place: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from .cluster import MeasuredCluster
 from .slow_agent import SlowAgent
 
 WORKLOADS = Path(__file__).with_name("workloads")
+FACTS = "capture.json"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 SIDE_ADDRESS, GONE_ADDRESS = "127.0.0.2", "127.0.0.3"
 BUSY_SECONDS = 25
@@ -32,6 +33,8 @@ SMALL_SECONDS = 8
 CALM_SECONDS = 35
 """Until the collector has polled again. Before that, Ray fails what ended jobs left behind, after 15 s."""
 TRIES = 4
+START_SECONDS = 120
+"""Until the dashboard answers, of which a part may have died while it started."""
 JOB_SECONDS = 600
 """A job takes some seconds, on a busy machine minutes: each of its processes needs a second of a core to start."""
 
@@ -66,7 +69,7 @@ def _together(cluster: MeasuredCluster) -> None:
 
 SCENARIOS = {
     "calm": Scenario("the workload had finished; then SIGTERM to Ray and the collectors at once", False, _together),
-    "small": Scenario("for tests: as calm, with a part of the workload", False, _together, is_small=True),
+    "small": Scenario("for tests: as calm, with one node and a part of the workload", False, _together, is_small=True),
     "killed": Scenario("everything got SIGKILL in mid-run, collectors too", True, MeasuredCluster.kill_everything),
     "slow-head": Scenario(
         "Ray's GCS gave up exporting; then as killed", True, MeasuredCluster.kill_everything, slow_head=True
@@ -94,7 +97,12 @@ def capture(minor: str, scenario: str, out: Path, *, seed: int = 1, poll_interva
     facts = {"version": minor, "scenario": scenario, "seed": seed, "session": session, "nodes": nodes}
     facts |= {"began": began, "died": died}
     facts["truth_began"] = min(answer.asked for answer in answers)
-    (out / "capture.json").write_text(json.dumps(facts, indent=1))
+    (out / FACTS).write_text(json.dumps(facts, indent=1))
+
+
+def is_captured(out: Path) -> bool:
+    """Whether a capture here is whole: its facts are written last."""
+    return (out / FACTS).exists()
 
 
 def _started(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> MeasuredCluster:
@@ -106,7 +114,7 @@ def _started(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> M
             _start(cluster, minor, scenario)
         except BaseException as error:
             cluster.remove()
-            if not tries_left or not isinstance(error, ProcessFailed):
+            if not tries_left or not isinstance(error, ProcessFailed | AssertionError):
                 raise
             print(f"starting Ray {minor} again: {str(error)[-300:]}", file=sys.stderr)
         else:
@@ -116,9 +124,12 @@ def _started(minor: str, out: Path, poll_interval: str, scenario: Scenario) -> M
 
 def _start(cluster: MeasuredCluster, minor: str, scenario: Scenario) -> None:
     version = tuple(map(int, minor.split(".")))
-    cluster.add_head(SlowAgent(cluster, version) if scenario.slow_head else nullcontext())
-    until(cluster.is_answering, "the dashboard answers", pause=1, limit=JOB_SECONDS)
+    starting = SlowAgent(cluster, version) if scenario.slow_head else nullcontext()
+    cluster.add_head(starting, alone=scenario.is_small)
+    until(cluster.is_answering, "the dashboard answers", pause=1, limit=START_SECONDS)
     truth.warm_up(cluster.dashboard, cluster.scratch)
+    if scenario.is_small:
+        return
     cluster.add_node("side", SIDE_ADDRESS, 2)
     if scenario.loses_node:
         cluster.add_node("gone", GONE_ADDRESS, 2)

@@ -63,6 +63,11 @@ def test_a_url_names_the_place() -> None:
     assert s3("s3://bucket/deep/prefix").url == "s3://bucket/deep/prefix"
 
 
+def test_a_malformed_url_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="invalid storage URL"):
+        resolve("s3://bucket[/prefix", Upstream(), {})
+
+
 def test_every_registered_backend_has_settings_that_open(tmp_path: Path) -> None:
     env = {
         "AZURE_STORAGE_CONNECTION_STRING": "AccountName=a;AccountKey=a2V5",

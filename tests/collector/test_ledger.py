@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ray_history.collector.ledger import LedgerBook
+from ray_history.collector.saved_file import load
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_the_file_keeps_the_field_names_of_released_collectors(file: Path) -> No
     book.node("s1", "a")
     book.node("s1", "b")
     book.save()
-    content = json.loads(file.read_bytes())
+    content = json.loads(load(file))
     assert set(content) == {"shipped_sequence", "shipped_created_ns", "sessions", "former"}
     assert content["sessions"]["s1"]["node"] == "b"
     assert list(content["former"]["s1"]) == ["a"]
@@ -70,3 +71,11 @@ def test_a_damaged_file_is_set_aside(file: Path, caplog: pytest.LogCaptureFixtur
     (aside,) = file.parent.glob("ledger.damaged-*")
     assert aside.read_text() == "{damaged"
     assert "counting starts anew" in caplog.text
+
+
+def test_a_file_that_is_still_json_but_has_another_bit_is_set_aside(file: Path) -> None:
+    book = LedgerBook(file)
+    book.node("s1", "b")
+    book.save()
+    file.write_bytes(file.read_bytes().replace(b'"b"', b'"c"'))
+    assert LedgerBook(file).saved.sessions == {}

@@ -14,6 +14,7 @@ from ray_history.archive.ledger import Ledger, decode
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
+from ray_history.collector.ingest.spool import Segment
 from ray_history.collector.ledger import UNKNOWN_SESSION, LedgerBook
 from ray_history.collector.ledger_publisher import HEARTBEAT, LEDGER_INTERVAL, LedgerPublisher
 from ray_history.collector.node.identity import RayNode
@@ -93,9 +94,21 @@ def test_the_last_ledger_is_graceful_only_if_everything_is_stored(
     publishing: Publishing, all_stored: bool, ended: str | None
 ) -> None:
     publishing.book.node(SESSION, "a")
-    publishing.publisher.publish_last(all_stored=all_stored)
+    publishing.publisher.publish_last(all_stored=all_stored, unsent=())
     assert publishing.uploaded().ended == ended
     assert publishing.uploaded().alive_until == publishing.uploaded().written
+
+
+def test_spool_segments_that_are_left_are_named_until_the_next_start(publishing: Publishing, tmp_path: Path) -> None:
+    publishing.book.node(SESSION, "a")
+    segment = Segment(7, 1, tmp_path / "00000000000000000007.spool", 1000, 1000, records=3)
+    publishing.publisher.publish_last(all_stored=False, unsent=[segment])
+    events = publishing.uploaded().events
+    assert (events.unsent_batches, events.unsent_segments) == (3, ["00000000000000000007.spool"])
+    assert events.unsent_bytes == segment.body_bytes > 0
+    publishing.pass_time(LEDGER_INTERVAL)
+    events = publishing.uploaded().events
+    assert (events.unsent_batches, events.unsent_bytes, events.unsent_segments) == (0, 0, [])
 
 
 def test_duplicates_and_refusals_count_for_the_current_session(publishing: Publishing) -> None:

@@ -6,12 +6,14 @@ import base64
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ray_history.archive import layout
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.event_files import Problem
 from ray_history.archive.layout import Generation
@@ -19,6 +21,7 @@ from ray_history.archive.session_files import SessionFiles, events_of, list_sess
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.collector.node.lookup import NodeLookup
+from ray_history.metrics.block import read_block
 from tests.collector.collector_process import CollectorProcess
 from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
@@ -177,6 +180,10 @@ def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster,
     groups = json.loads(endpoints["restful__api__v0__placement_groups?detail=1&limit=10000"])
     assert len(groups["data"]["result"]["result"]) == 2
 
+    recorded = metrics(archive)
+    for row in nodes:
+        assert {"up", "ray_node_mem_used", "ray_node_cpu_utilization"} <= recorded[row["node_id"], "agent"]
+
     ledgers = {json.loads(archive.get(found.key))["role"]: found.key for found in archive.list("history-ledger")}
     assert set(ledgers) == {"head", "worker"}
     account = json.loads(archive.get(ledgers["head"]))
@@ -184,6 +191,17 @@ def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster,
     assert account["events"]["dropped_by_ray"] == 0
     assert account["logs"]["left"] == 0
     assert account["logs"]["bytes_uploaded"] <= 2.2 * account["logs"]["bytes_seen"]
+
+
+def metrics(archive: Store) -> dict[tuple[str, str], set[str]]:
+    """The names of the metrics that are stored, by node and endpoint."""
+    found = defaultdict[tuple[str, str], set[str]](set)
+    for info in archive.list("history-metrics"):
+        key = layout.parse_metric_block_key("/".join(info.key.split("/")[-3:]))
+        if key is not None:
+            block = read_block(archive.get(info.key))
+            found[key.node, key.endpoint].update(series.partition("{")[0] for series in block.series)
+    return found
 
 
 def holds(archive: Store, session: str, logs: dict[str, bytes]) -> bool:

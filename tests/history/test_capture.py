@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from ray_history.archive.catalog import read_catalog
@@ -89,7 +90,7 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rebuilt]:
 
 
 def rebuilt(opened: Opened) -> Rebuilt:
-    return Rebuilt(opened.directory, opened.manifest.facts, Counts(), Tables(opened.directory))
+    return Rebuilt(opened.directory, msgspec.structs.asdict(opened.manifest.facts), Counts(), Tables(opened.directory))
 
 
 @pytest.fixture(scope="module")

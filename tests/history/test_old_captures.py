@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ray_history.archive.catalog import read_catalog
@@ -48,7 +49,7 @@ def session(
         assert opened.manifest.problems == []
         assert sum(opened.manifest.events.values()) == captured(version).event_count
         tables = Tables(opened.directory)
-        yield Rebuilt(opened.directory, opened.manifest.facts, Counts(), tables)
+        yield Rebuilt(opened.directory, msgspec.structs.asdict(opened.manifest.facts), Counts(), tables)
         tables.close()
 
 

@@ -83,6 +83,33 @@ def test_a_task_that_only_the_poll_has_exists_with_what_is_known(tmp_path: Path)
     assert row == {name: value for name, value in live.items() if name in row}
 
 
+def spans_of(*names: str) -> Row:
+    """As the dashboard lists them."""
+    listed = [
+        {"start_time": ms(2.5) + number, "end_time": ms(2.6), "extra_data": {}, "event_name": name}
+        for number, name in enumerate(names)
+    ]
+    return {"component_type": "worker", "component_id": WORKER, "node_ip_address": "192.0.2.2", "events": listed}
+
+
+def test_the_longer_list_of_spans_counts_and_none_is_lost(tmp_path: Path) -> None:
+    """Ray 2.52 sends the outermost span alone."""
+    sent = profile(ONE, span("task::work", 2.5, 2.6))
+    whole = listed_task(ONE, *RUNNING, profiling_data=spans_of("task::work", "task:execute", "ray.get"))
+    shorter = listed_task(ONE, *RUNNING, profiling_data=spans_of("another"))
+
+    def names(built: Any) -> list[str]:
+        return [event["event_name"] for event in built.row("tasks")["profiling_data"]["events"]]
+
+    assert names(rebuild(tmp_path, [*SENT, sent], [polled("tasks", shorter)])) == ["task::work"]
+    first = rebuild(tmp_path, [*SENT, sent], [polled("tasks", whole)])
+    assert set(names(first)) == {"task::work", "task:execute", "ray.get"}
+    more = [lifecycle(ONE, ("FINISHED", 3))]
+    assert names(rebuild(tmp_path, more, [polled("tasks", whole)], base=first)) == names(first)
+    without = rebuild(tmp_path, more, [polled("tasks")], base=first)
+    assert names(without) == ["task::work"], "what events said is still there"
+
+
 def test_a_poll_that_adds_nothing_leaves_no_trace(tmp_path: Path) -> None:
     ran = lifecycle(ONE, ("RUNNING", 2.5), node=NODE, worker=WORKER, workerPid=17)
     built = rebuild(tmp_path, [*SENT, ran], [polled("tasks", listed_task(ONE, *RUNNING))])

@@ -155,7 +155,7 @@ def session(real_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         assert opened.manifest.problems == []
         tables = Tables(opened.directory)
         stack.callback(tables.close)
-        yield Session(live, silent, tables, opened.manifest.facts["last_ns"])
+        yield Session(live, silent, tables, opened.manifest.facts.last_ns)
 
 
 def test_the_cluster_went_through_every_state(session: Session) -> None:

@@ -316,6 +316,23 @@ def test_a_newer_page_of_a_node_counts_before_the_page_of_all_actors(built: Buil
     assert some(row, "state required_resources") == ("DEAD", {"CPU": 2.0})
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, ("DEAD", 17, WORKER, 20055, "gone")),
+        ({"state": "ALIVE", "num_restarts": "3", "pid": 18, "death_cause": None}, ("ALIVE", 18, None, None, None)),
+        ({"state": "RESTARTING", "num_restarts": "3", "pid": 0, "death_cause": None}, ("RESTARTING", 0, *[None] * 3)),
+        ({"state": "PENDING_CREATION", "death_cause": None}, ("ALIVE", 17, WORKER, 20055, None)),
+        ({"num_restarts": "1", "pid": 16}, ("ALIVE", 17, WORKER, 20055, None)),
+    ],
+)
+def test_a_listing_that_is_ahead_of_the_pages_counts_before_them(built: Built, row: Row, expected: Any) -> None:
+    alive = PAGE | {"state": "ALIVE", "timestamp": float(ms(2)), "endTime": 0, "exitDetail": "-"}
+    tables = built(documents=[actors_page(alive), node_page(alive), polled("actors", LISTED | row)])
+    assert tables.columns("actors", "state, pid, worker_id, port, exit_detail") == [expected]
+    assert tables.columns("actors", "state, pid, worker_id", View(at=ns(5))) == [("ALIVE", 17, WORKER)]
+
+
 def test_an_actor_without_events_is_known_from_the_task_that_created_it(built: Built) -> None:
     tables = built(*CREATED)
     row = tables.row("actors")
@@ -722,6 +739,20 @@ def test_a_submission_ends_with_its_driver_if_it_was_not_polled_later(built: Bui
     closed = tables.row("jobs", View(closed_at=ns(99)))
     assert some(closed, "status end_time") == ("FAILED", ms(5))
     assert closed["message"] == f"{CLUSTER_TERMINATED} Its driver had finished, with an unknown result."
+
+
+def test_tasks_fail_when_the_driver_ended_and_not_when_its_submission_did(built: Built) -> None:
+    seen = polled_jobs(POLLED_JOB | {"status": "FAILED", "end_time": ms(9)})
+    driver = POLLED_WORKER | {"worker_id": JOB + "ff" * 24, "worker_type": "DRIVER", "end_time_ms": ms(7)}
+    under_way = [task(task_id(1)), lifecycle(task_id(1), ("PENDING_ARGS_AVAIL", 1), ("PENDING_NODE_ASSIGNMENT", 2))]
+    listed = polled("workers", driver)
+    for documents, end in (([seen], 9), ([seen, listed], 7), ([listed, seen], 7)):
+        assert some(built(*under_way, documents=documents).row("tasks"), "state end_time_ms") == ("FAILED", ms(end))
+    alive = polled("workers", driver | {"is_alive": True, "end_time_ms": 0})
+    assert built(*under_way, documents=[alive]).row("tasks")["state"] == "PENDING_NODE_ASSIGNMENT"
+    reported = built(*under_way, job(submission="sub"), job_life("FINISHED", 5), documents=[seen, listed])
+    assert some(reported.row("tasks"), "state end_time_ms") == ("FAILED", ms(5))
+    assert some(reported.row("jobs"), "status end_time") == ("FAILED", ms(9))
 
 
 def test_a_submission_without_a_driver_is_listed(built: Built) -> None:

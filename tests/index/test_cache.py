@@ -169,6 +169,17 @@ def test_a_failed_build_leaves_the_cache_unchanged(cache: Cache) -> None:
     assert folders(cache) == ["1"]
 
 
+def test_a_cache_that_is_removed_while_an_index_is_built_in_it_is_reported_as_such(cache: Cache) -> None:
+    def build(directory: Path) -> Manifest:
+        shutil.rmtree(cache.root)
+        raise FileNotFoundError(2, "No such file or directory", str(directory / "tasks.parquet"))
+
+    with pytest.raises(CacheUnusable, match="removed while an index was built"):
+        cache.entry(KEY).make(build)
+    make(cache, KEY, label="good")
+    assert label_of(cache.entry(KEY)) == "good"
+
+
 def test_a_build_whose_files_differ_from_its_manifest_is_refused(cache: Cache) -> None:
     def lying(directory: Path) -> Manifest:
         manifest = build_of()(directory)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session, read_catalog
@@ -148,7 +149,7 @@ def open_in(tmp_path: Path) -> Iterator[OpenIn]:
 
 
 def all_rows(opened: Opened) -> dict[str, list[str]]:
-    return Rebuilt(opened.directory, opened.manifest.facts, Counts(), Tables(opened.directory)).everything()
+    return Rebuilt(opened.directory, asdict(opened.manifest.facts), Counts(), Tables(opened.directory)).everything()
 
 
 def afresh(store: Store, open_in: OpenIn) -> dict[str, list[str]]:
@@ -195,7 +196,7 @@ def test_a_new_polled_snapshot_reads_no_events_again(local: Store, open_in: Open
     local.put(layout.join(PREFIX, "fetched_endpoints", "restful__timezone"), b'{"value": "Europe/London"}')
     counting = Counting(local)
     _, opened = open_in(counting, "here")
-    assert opened.manifest.facts["timezone"] == "Europe/London"
+    assert opened.manifest.facts.timezone == "Europe/London"
     assert counting.event_files_read() == {}
 
 
@@ -355,6 +356,18 @@ def test_a_damaged_index_in_the_cache_is_downloaded_again(local: Store, open_in:
     counting = Counting(local)
     assert open_in(counting, "here")[0] == rows
     assert counting.event_files_read() == {}
+
+
+def test_an_index_larger_than_the_cache_is_not_downloaded(local: Store, open_in: OpenIn, tmp_path: Path) -> None:
+    expected, _ = open_in(local, "first")
+    manifest = json.loads(local.get(f"{INDEX}/manifest.json"))
+    for file in manifest["files"]:
+        file["size"] = 1 << 40  # what a forger claims, and may have stored
+    local.put(f"{INDEX}/manifest.json", json.dumps(manifest).encode())
+    counting = Counting(local)
+    with Indexer(counting, Cache(tmp_path / "second", 1 << 30)).open(session_of(local)) as opened:  # type: ignore[arg-type]
+        assert all_rows(opened) == expected
+    assert not [key for key in counting.reads if key.endswith(".parquet")]
 
 
 def test_prebuilding_verifies_the_cache(local: Store, open_in: OpenIn, tmp_path: Path) -> None:

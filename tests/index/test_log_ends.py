@@ -12,6 +12,7 @@ from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import list_session
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
+from ray_history.history.facts import Facts
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.index.log_ends import read_end, with_ends
@@ -73,7 +74,7 @@ def test_jobs_that_finished_before_the_head_died_are_found(tmp_path: Path) -> No
     }
 
 
-def facts(store: Store, cache: Path) -> dict[str, object]:
+def facts(store: Store, cache: Path) -> Facts:
     (session,) = read_catalog(store).sessions
     with Indexer(store, Cache(cache, 1 << 30)).open(session) as opened:
         return opened.manifest.facts
@@ -81,13 +82,13 @@ def facts(store: Store, cache: Path) -> dict[str, object]:
 
 def test_a_log_that_grew_to_its_end_renews_the_index(tmp_path: Path) -> None:
     store = write_session(tmp_path, ran(1, "f", 1, 2))
-    assert facts(store, tmp_path / "cache")["shutdown"] is None, "there are no logs of a head"
+    assert facts(store, tmp_path / "cache").shutdown is None, "there are no logs of a head"
     logs = {(NODE, "gcs_server.out"): b"one\n", (NODE, "raylet.out"): f"{RAYLET}\n".encode()}
     store = write_session(tmp_path, ran(1, "f", 1, 2), logs={(NODE, "gcs_server.out"): b"one\n"})
-    assert facts(store, tmp_path / "cache")["shutdown"] == ""
+    assert facts(store, tmp_path / "cache").shutdown == ""
     store = write_session(tmp_path, ran(1, "f", 1, 2), logs=logs)
-    assert facts(store, tmp_path / "cache")["shutdown"] == f"raylet.out: {RAYLET}"
+    assert facts(store, tmp_path / "cache").shutdown == f"raylet.out: {RAYLET}"
     (session,) = read_catalog(store).sessions
     whole = next(info for _, name, info in list_session(store, session).whole_logs if name == "gcs_server.out")
     store.put(whole.key, f"one\n{GCS}\n".encode())
-    assert facts(store, tmp_path / "cache")["shutdown"] == f"gcs_server.out: {GCS}", "the GCS stops last"
+    assert facts(store, tmp_path / "cache").shutdown == f"gcs_server.out: {GCS}", "the GCS stops last"

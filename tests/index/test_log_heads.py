@@ -106,13 +106,13 @@ def test_a_real_session_without_polling_has_its_version_and_id(store: Store, tmp
     store.delete_many(list(bodies))
     indexer = Indexer(store, Cache(tmp_path / "cache", 1 << 30))
     with indexer.open(session) as opened:
-        assert opened.manifest.facts["cluster_id"] == CLUSTER_ID
+        assert opened.manifest.facts.cluster_id == CLUSTER_ID
     for key, body in bodies.items():  # the head's logs came late
         store.put(key, body)
     with indexer.open(session) as opened:
         facts = opened.manifest.facts
-    assert (facts["ray_version"], facts["ray_commit"], facts["cluster_id"]) == ("2.60.0", COMMIT, CLUSTER_ID)
-    assert (facts["os"], facts["python_version"]) == ("linux", "3.11")
+    assert (facts.ray_version, facts.ray_commit, facts.cluster_id) == ("2.60.0", COMMIT, CLUSTER_ID)
+    assert (facts.os, facts.python_version) == ("linux", "3.11")
     ((key, body),) = bodies.items()
     monitor = next(key for key in logs if key.endswith("/monitor.log"))
     store.put(monitor, store.get(monitor) + b"it grows\n")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ray_history.history.facts import Facts
 from ray_history.index.manifest import (
     VERSION,
     Damaged,
@@ -36,7 +37,7 @@ PLAIN = Manifest(
     problems=[],
 )
 
-sizes = st.integers(0, 2**63 - 1)
+sizes = st.integers(0, 2**53 - 1)
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -62,10 +63,11 @@ manifests = st.builds(
     events=st.dictionaries(st.text(), sizes, max_size=3),
     problems=st.lists(st.text(), max_size=3),
     problem_count=sizes,
-    facts=st.dictionaries(st.text(), json_values, max_size=3),
+    facts=st.builds(Facts, tasks=sizes | st.none(), shutdown=st.text() | st.none()),
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(manifests)
 def test_a_manifest_survives_encoding(manifest: Manifest) -> None:
     assert decode(encode(manifest)) == manifest
@@ -115,6 +117,14 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
         {"files": [{"name": "a.parquet", "size": 1, "digest": "0" * 64}] * 2},
         {"sources": None},
         {"rows": {"tasks": "3"}},
+        {"rows": {"tasks": -1}},
+        {"problem_count": 2**53},
+        {"problems": ["x" * 10_001]},
+        {"problems": ["x"] * 1001},
+        {"session": "x" * 1025},
+        {"facts": {"nodes": "abc"}},
+        {"facts": {"start_ns": 1}},
+        {"facts": {"last_ns": 253402300799 * 10**9}},
         {"version": "1"},
         {"version": None},
     ],
@@ -126,7 +136,7 @@ def test_a_wrong_field_is_damaged(change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("value", [b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b"9" * 10_000 + b"x"])
 def test_deep_nesting_and_huge_numbers_are_damaged(value: bytes) -> None:
-    body = encode(PLAIN).replace(b'"facts":{}', b'"facts":{"x":' + value + b"}")
+    body = encode(PLAIN).replace(b'"tasks":null', b'"tasks":' + value)
     with pytest.raises(Damaged):
         decode(body)
 

@@ -276,7 +276,7 @@ def test_a_failure_while_publishing_leaves_the_previous_index(
 
 
 def test_a_failed_request_does_not_mean_that_there_is_no_index(directory_store: Store) -> None:
-    failing: Store = Failing(directory_store, "get", Denied("who are you"))  # type: ignore[assignment]
+    failing: Store = Failing(directory_store, "get_range", Denied("who are you"))  # type: ignore[assignment]
     with pytest.raises(Denied):
         SharedIndex(failing, SESSION).manifest()
 

@@ -54,9 +54,9 @@ def test_a_summary_agrees_with_its_index(archive: Store, session: Session, tmp_p
     assert summary == indexer.summaries.read(session)
     assert (summary.index, summary.event_files) == (index, sources)
     assert summary.facts == facts
-    assert sum(summary.tasks.values()) == facts["tasks"]
-    assert summary.tasks["FAILED"] == facts["failed_tasks"] >= sum(failure.count for failure in summary.failures)
-    assert sum(summary.jobs_by_status.values()) == len(summary.jobs) == facts["jobs"]
+    assert sum(summary.tasks.values()) == facts.tasks
+    assert summary.tasks["FAILED"] == facts.failed_tasks >= sum(failure.count for failure in summary.failures)
+    assert sum(summary.jobs_by_status.values()) == len(summary.jobs) == facts.jobs
     by_submission = {job.submission_id: job for job in summary.jobs}
     assert by_submission["fx-fail"].status == "FAILED"
     assert by_submission["fx-long"].entrypoint == "python longj.py"

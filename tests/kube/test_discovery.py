@@ -217,6 +217,15 @@ def test_the_port_is_that_of_the_head_container() -> None:
     assert (read(told(spec=spec)) or NOBODY).port == 9000
 
 
+@pytest.mark.parametrize("malformed", [7, "x", [7], {"a": 1}, None])
+def test_malformed_parts_count_as_absent(malformed: Any) -> None:
+    thing = told(spec={"headGroupSpec": {"template": {"spec": {"containers": malformed}}}})
+    thing["metadata"]["ownerReferences"] = malformed
+    assert (read(thing) or NOBODY).owner_kind is None
+    containers = [{"ports": malformed}]
+    assert read(told(spec={"headGroupSpec": {"template": {"spec": {"containers": containers}}}})) is not None
+
+
 @pytest.mark.parametrize("service", ["evil.example.com", "svc.other-namespace", "a/b", "x:80", "A", "-", "a" * 64])
 def test_a_service_name_outside_of_the_namespace_is_ignored(service: str) -> None:
     assert (read(told(service=service)) or NOBODY).head_service == ""

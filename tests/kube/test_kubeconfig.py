@@ -86,6 +86,8 @@ def test_default_files(tmp_path: Path) -> None:
         ({"contexts": []}, "has no current-context"),
         ({"contexts": [5]}, "contexts must be a list of named entries"),
         ({"users": [{"name": "x", "user": "y"}]}, "users must be a list of named entries"),
+        ({"users": 7}, "users must be a list of named entries"),
+        ({"current-context": ["x"]}, "has no context .*; available: none"),
         ({"current-context": "x"}, "has no context 'x'; available: none"),
         (config() | {"clusters": []}, "has no cluster 'blue'; available: none"),
         (config() | {"users": [{"name": "red"}]}, "has no user 'blue'; available: red"),

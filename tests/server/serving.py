@@ -15,12 +15,12 @@ import msgspec
 import uvicorn
 
 from ray_history.archive.stores import Store
+from ray_history.connections import LimitedConnection
 from ray_history.history.engine import Limits
 from ray_history.index.build.order import Builds
 from ray_history.index.cache import Cache
 from ray_history.index.indexer import Indexer
 from ray_history.server.app import AppConfig, make_app
-from ray_history.server.http.connections import LimitedConnection
 from ray_history.server.sessions.manager import Sessions
 from tests.support.processes import free_port
 

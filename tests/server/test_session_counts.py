@@ -92,8 +92,8 @@ def fact(page: Element, name: str) -> str:
 
 def test_every_surface_counts_the_same_tasks(server: Served, page: Element, summary: Summary, row: Row) -> None:
     total = FINISHED + FAILED + OTHER
-    assert sum(summary.tasks.values()) == summary.facts["tasks"] == total
-    assert summary.tasks["FAILED"] == summary.facts["failed_tasks"] == FAILED
+    assert sum(summary.tasks.values()) == summary.facts.tasks == total
+    assert summary.tasks["FAILED"] == summary.facts.failed_tasks == FAILED
     assert (row.finished, row.failed, row.other) == (FINISHED, FAILED, OTHER)
     assert fact(page, "Duration") == duration(row.duration(0) or 0)
     assert fact(page, "Task attempts") == f"{total} {FAILED} failed"
@@ -110,15 +110,15 @@ def test_every_surface_counts_the_same_tasks(server: Served, page: Element, summ
 def test_every_surface_counts_the_same_actors_and_jobs(
     server: Served, page: Element, summary: Summary, row: Row
 ) -> None:
-    assert (summary.facts["actors"], fact(page, "Actors")) == (1, "1")
+    assert (summary.facts.actors, fact(page, "Actors")) == (1, "1")
     assert len(server.get(f"{_S}/api/v0/actors?exclude_internal=1").rows) == 1
-    assert (summary.facts["jobs"], sum(summary.jobs_by_status.values()), len(summary.jobs)) == (1, 1, 1)
+    assert (summary.facts.jobs, sum(summary.jobs_by_status.values()), len(summary.jobs)) == (1, 1, 1)
     assert (fact(page, "Jobs"), row.other_jobs) == ("1", 0)
     assert len(server.get(f"{_S}/api/jobs/?exclude_internal=1").json) == 1
 
 
 def test_every_surface_starts_the_session_at_its_first_event(page: Element, summary: Summary, row: Row) -> None:
-    assert summary.facts["start_ns"] == ns(FIRST_EVENT)
+    assert summary.facts.start_ns == ns(FIRST_EVENT)
     assert row.started == ns(FIRST_EVENT) // 10**9
     assert fact(page, "Started").startswith(f"20:00:{FIRST_EVENT}")
     assert page.one("div", "tracks").attributes["data-tracks"].startswith(f"{ns(FIRST_EVENT) // 10**6},")

@@ -23,11 +23,11 @@ LATER, EARLIER = 7200.0, -3600.0
 
 
 def head(ended: str | None, due: float, started: float = 1.0) -> dict[str, Any]:
-    return {"role": "head", "ended": ended, "alive_until": due, "started": started}
+    return {"role": "head", "ended": ended, "alive_until": due, "started": 1e9 + started}
 
 
 def worker(ended: str | None, due: float) -> dict[str, Any]:
-    return {"role": "worker", "ended": ended, "alive_until": due, "started": 1.0}
+    return {"role": "worker", "ended": ended, "alive_until": due, "started": 1e9 + 1}
 
 
 CASES: dict[str, tuple[str, tuple[dict[str, Any], ...], bool]] = {

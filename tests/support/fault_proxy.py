@@ -51,9 +51,11 @@ class LoseAnswer(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(Fault):
-    """Bodies are throttled in both directions."""
+    """Bodies are throttled in both directions, each on its own or all together."""
 
     bytes_per_second: float
+    link: threading.Lock | None = None
+    """What bodies share if they are throttled together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +66,28 @@ class Truncate(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutUpload(Fault):
+    """The server receives `body_bytes` of the request's body, then both connections end."""
+
+    body_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(Fault):
+    """The request is forwarded after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnswerError(Fault):
     """The proxy answers with an error status; the server never sees the request."""
 
     status: int
+
+
+Choice = Callable[[Head], Fault | None]
+"""Decides about each request; called by one thread at a time."""
 
 
 class FaultProxy:
@@ -91,6 +111,7 @@ class FaultProxy:
         self.requests = 0
         self.faults_hit = 0
         self._fault: Fault | None = None
+        self._choice: Choice | None = None
         self._times_left: int | None = None
         self._switches = 0
         self._stopped = False
@@ -113,9 +134,10 @@ class FaultProxy:
         """Accept requests and never answer, until another fault is set."""
         self._switch(Hang(times=times, method=method, path=path))
 
-    def slow(self, bytes_per_second: float, *, method: str = "", path: str = "") -> None:
-        """Throttle uploads and downloads to this rate."""
-        self._switch(Slow(bytes_per_second=bytes_per_second, method=method, path=path))
+    def slow(self, bytes_per_second: float, *, method: str = "", path: str = "", together: bool = False) -> None:
+        """Throttle uploads and downloads to this rate, each or all together."""
+        link = threading.Lock() if together else None
+        self._switch(Slow(bytes_per_second=bytes_per_second, method=method, path=path, link=link))
 
     def truncate(self, body_bytes: int, *, times: int | None = 1, method: str = "GET", path: str = "") -> None:
         """Cut the next matching responses after `length` bytes of their bodies."""
@@ -128,6 +150,10 @@ class FaultProxy:
     def lose_answer(self, times: int | None = 1, *, method: str = "", path: str = "") -> None:
         """Let the server handle the next requests, but reset their connections instead of answering."""
         self._switch(LoseAnswer(times=times, method=method, path=path))
+
+    def choose(self, choice: Choice) -> None:
+        """Ask for the fault of each request, until another fault is set."""
+        self._switch(None, choice)
 
     def stop(self) -> None:
         """Stop listening, end all connections and wait for their threads."""
@@ -150,9 +176,9 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _switch(self, fault: Fault | None) -> None:
+    def _switch(self, fault: Fault | None, choice: Choice | None = None) -> None:
         with self._changed:
-            self._fault = fault
+            self._fault, self._choice = fault, choice
             self._times_left = fault.times if fault else None
             self._switches += 1
             self._changed.notify_all()
@@ -191,6 +217,8 @@ class FaultProxy:
                     if isinstance(fault, Hang | Refuse):
                         client.reset()
                         return
+                    if isinstance(fault, Late):
+                        self._wait_for_switch(fault.seconds)
                     if server is None:
                         server = Connection(socket.create_connection(self._server_address))
                         opened.enter_context(self._tracked(server))
@@ -212,7 +240,7 @@ class FaultProxy:
     def _take_fault(self, request: Head) -> Fault | None:
         with self._changed:
             self.requests += 1
-            fault = self._fault
+            fault = self._choice(request) if self._choice else self._fault
             if fault is None or self._times_left == 0 or not fault.hits(request):
                 return None
             self.faults_hit += 1
@@ -220,10 +248,10 @@ class FaultProxy:
                 self._times_left -= 1
             return fault
 
-    def _wait_for_switch(self) -> None:
+    def _wait_for_switch(self, seconds: float | None = None) -> None:
         with self._changed:
             began = self._switches
-            self._changed.wait_for(lambda: self._stopped or self._switches != began)
+            self._changed.wait_for(lambda: self._stopped or self._switches != began, seconds)
 
 
 def _wait_for_request(client: Connection, server: Connection | None) -> None:
@@ -243,6 +271,11 @@ def _exchange(client: Connection, server: Connection, request: Head, fault: Faul
     server.send(request.raw)
     if request.headers.get("expect", "").lower() == "100-continue":
         client.send(CONTINUE)
+    if isinstance(fault, CutUpload):
+        for block in _first_bytes(client.request_body(request), fault.body_bytes):
+            server.send(block)
+        client.reset()
+        raise HungUp
     for block in _paced(client.request_body(request), fault):
         server.send(block)
     response = server.read_head()
@@ -278,7 +311,8 @@ def _paced(blocks: Iterable[bytes], fault: Fault | None) -> Iterator[bytes]:
     for block in blocks:
         for start in range(0, len(block), size):
             piece = block[start : start + size]
-            time.sleep(len(piece) / fault.bytes_per_second)
+            with fault.link or contextlib.nullcontext():
+                time.sleep(len(piece) / fault.bytes_per_second)
             yield piece
 
 

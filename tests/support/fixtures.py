@@ -21,6 +21,7 @@ from .fault_proxy import FaultProxy
 from .kube_api_server import KubeAPIServer
 from .object_stand_in import GcsStandIn, OssStandIn
 from .processes import PartUnavailable, ProcessFailed
+from .prometheus import Prometheus
 from .seaweedfs import SeaweedFS
 
 FaultProxyFactory = Callable[[str], FaultProxy]
@@ -44,6 +45,21 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
     except (PartUnavailable, ProcessFailed) as reason:
         skip_or_fail("SeaweedFS", reason)
     try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A real Prometheus without samples."""
+    try:
+        server = Prometheus(tmp_path_factory.mktemp("prometheus"))
+        server.start()
+    except (PartUnavailable, ProcessFailed) as reason:
+        skip_or_fail("Prometheus", reason)
+    try:
+        server.wait_until_ready()
         yield server
     finally:
         server.stop()

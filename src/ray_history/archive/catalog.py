@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from . import layout
 from .errors import NotFound
 from .layout import Cluster
-from .names import session_time
+from .names import is_session, session_time
 from .stores import ObjectInfo, Store
 
 _ROOTS = ("", layout.KUBERAY_SAMPLE_ROOT)
@@ -26,7 +26,7 @@ class Session:
     cluster: Cluster
     name: str
     started: int
-    """Unix seconds, from the name."""
+    """Unix seconds, from the name; 0 if the time there cannot be right."""
     root: str = ""
     """Above its trees: empty, or KubeRay's sample root."""
     legacy: bool = False
@@ -38,6 +38,13 @@ class Session:
     def started_iso(self) -> str:
         moment = session_time(self.name)
         return moment.iso if moment else ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with its name."""
+        if self.started or not is_session(self.name):
+            return ""
+        return "The start time in the name of this session cannot be right."
 
     @property
     def generation(self) -> str:
@@ -100,12 +107,14 @@ def _read_markers(root: str, objects: Iterable[ObjectInfo], found: dict[tuple[Cl
 
 def _from_marker(root: str, key: str) -> Session | None:
     marker = layout.parse_marker(key.removeprefix(root + "/") if root else key)
-    if marker is None:
+    if marker is None or not is_session(marker.session):
         return None
-    moment = session_time(marker.session)
-    if moment is None:
-        return None
-    return Session(marker.cluster, marker.session, moment.seconds, root, marker.legacy)
+    return Session(marker.cluster, marker.session, _started(marker.session), root, marker.legacy)
+
+
+def _started(session: str) -> int:
+    moment = session_time(session)
+    return moment.seconds if moment else 0
 
 
 def _is_directory_marker(root: str, key: str) -> bool:
@@ -133,8 +142,7 @@ def _directories(store: Store, base: str, depth: int, threads: ThreadPoolExecuto
 
 
 def _from_data(root: str, kind: str, parts: list[str]) -> Session | None:
-    moment = session_time(parts[-1])
-    if moment is None:
+    if not is_session(parts[-1]):
         return None
     try:
         match parts:
@@ -146,7 +154,7 @@ def _from_data(root: str, kind: str, parts: list[str]) -> Session | None:
                 return None
     except ValueError:
         return None
-    return Session(cluster, session, moment.seconds, root, marked=False)
+    return Session(cluster, session, _started(session), root, marked=False)
 
 
 def find_session(store: Store, namespace: str, cluster: str, session: str) -> Session:

@@ -4,7 +4,8 @@
     ├── NotFound        the object, the bucket or the directory is not there
     ├── Denied          the store rejected the credentials, or they do not allow the operation
     ├── Unreachable     no usable answer in time: network, wrong endpoint, server down
-    └── Misconfigured   a setting is missing or wrong
+    ├── Misconfigured   a setting is missing or wrong
+    └── TooLarge        the object is larger than anything of its kind
 
 Every message is one line: what failed, and which setting to check.
 """
@@ -30,3 +31,7 @@ class Unreachable(ArchiveError):
 
 class Misconfigured(ArchiveError):
     """A storage setting is missing or wrong."""
+
+
+class TooLarge(ArchiveError):
+    """The object is larger than anything of its kind that a program of ours writes."""

@@ -29,6 +29,7 @@ HISTORY = "cluster-history"
 LEDGER = "history-ledger"
 TAILS = "history-tails"
 JOURNALS = "history-journal"
+METRICS = "history-metrics"
 INDEX = "history-index/v1"
 SUMMARIES = "history-index/summaries-v1"
 QUARANTINE = "history-quarantine"
@@ -40,6 +41,7 @@ _OWNED_KINDS = ("rayjob", "rayservice")
 _EVENT_FILE = re.compile(
     r"(?P<node>.+)-(?P<hour>\d{4}-\d\d-\d\d-\d\d)(?:-(?P<created>\d+))?(?:\.jsonl)?(?:\.gz)?", re.ASCII
 )
+_METRIC_BLOCK = re.compile(r"(?P<node>[^/]+)/(?P<endpoint>[a-z]{1,32})/(?P<first>\d{13})\.rhm", re.ASCII)
 _JOURNAL = re.compile(r"(?P<node>[^/]+)/(?P<created>\d{1,19})\.jsonl\.gz", re.ASCII)
 
 
@@ -110,6 +112,16 @@ class LogKey:
     node: str
     name: str
     """Path below `logs/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricBlockKey:
+    """The parts of the key of a block of metrics."""
+
+    node: str
+    endpoint: str
+    """What the endpoint of the node belongs to: `agent`, `autoscaler` or `dashboard`."""
+    first_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +281,26 @@ def parse_journal_key(key: str) -> EventFileKey | None:
         return None
     created_ns = int(match["created"])
     return EventFileKey(match["node"], None, _hour(created_ns), created_ns, Generation.C)
+
+
+def metrics_prefix(root: str, cluster: Cluster, session: str) -> str:
+    return join(root, METRICS, cluster.path, Component(session))
+
+
+def metric_block_key(root: str, cluster: Cluster, session: str, block: MetricBlockKey) -> str:
+    name = f"{block.first_ms:013d}.rhm"
+    return join(metrics_prefix(root, cluster, session), Component(block.node), block.endpoint, name)
+
+
+def parse_metric_block_key(key: str) -> MetricBlockKey | None:
+    """Decode the key of a block relative to its session's prefix; None if it is not one."""
+    match = _METRIC_BLOCK.fullmatch(key)
+    return None if match is None else MetricBlockKey(match["node"], match["endpoint"], int(match["first"]))
+
+
+def metric_dashboards_key(root: str, cluster: Cluster, session: str) -> str:
+    """The key of the dashboards that the session's head wrote for Grafana."""
+    return join(metrics_prefix(root, cluster, session), "dashboards.json.zst")
 
 
 def quarantine_key(root: str, cluster: Cluster, name: str) -> str:

@@ -167,7 +167,10 @@ class LogFiles:
             missing = header_size(head) - len(head)
             if missing > 0:
                 head += self._store.get_range(bundle.key, len(head), missing)
-            return read_header(head)
+            header = read_header(head)
+            if any(entry.position + entry.size > bundle.size for entry in header.entries):
+                raise CorruptBundle("its header names frames beyond its end")
+            return header
         except NotFound:
             return Header([])  # deleted since it was listed: whole objects have its bytes now
         except CorruptBundle as error:

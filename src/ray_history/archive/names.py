@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ray_history.moments import is_moment
+
 MAX_COMPONENT = 255
 """Longest file name on local file systems; well within the 1,024 bytes of an S3 key."""
 
@@ -63,7 +65,20 @@ class SessionTime:
 
 
 def session_time(session: str) -> SessionTime | None:
-    """The start time inside `session_YYYY-MM-DD_HH-MM-SS_ffffff[_pid]`, or None if there is none."""
+    """The start time inside `session_YYYY-MM-DD_HH-MM-SS_ffffff[_pid]`, or None if there is none.
+
+    A time outside of the years 2000 to 2099 is that of a clock that was never set, and counts as none.
+    """
+    moment = _moment(session)
+    return SessionTime(moment) if moment is not None and is_moment(moment) else None
+
+
+def is_session(name: str) -> bool:
+    """Whether this is the name of a session, whatever its head's clock showed."""
+    return _moment(name) is not None
+
+
+def _moment(session: str) -> int | None:
     match = _SESSION_TIME.fullmatch(session)
     if match is None:
         return None
@@ -71,7 +86,7 @@ def session_time(session: str) -> SessionTime | None:
         moment = datetime.strptime(match[1] + match[2], "%Y-%m-%d%H-%M-%S").replace(tzinfo=UTC)
     except ValueError:  # 2026-02-30 has the right form but is not a date
         return None
-    return SessionTime(int(moment.timestamp()))
+    return int(moment.timestamp())
 
 
 def hex_id(text: str) -> str:

@@ -84,7 +84,10 @@ def resolve(url: str | None, upstream: Upstream, environ: Mapping[str, str]) -> 
 
 
 def _from_url(url: str, env: Mapping[str, str]) -> StorageSettings:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Misconfigured(f"invalid storage URL {url!r}: {error}") from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise Misconfigured(
             "the storage URL takes no credentials, query or fragment: put keys into the environment "

@@ -37,6 +37,7 @@ def command(indexer: Indexer, names: tuple[str, ...], every: bool) -> None:
         raise click.UsageError(f"--all already includes every session: drop it, or drop {' '.join(names)}")
     if not every and not names:
         raise click.UsageError("no sessions given: name them as NAMESPACE/CLUSTER[/SESSION], or use --all")
+    indexer.prepare()  # before there are threads: a process without any can be copied
     store = indexer.store
     store.check()
     catalog = read_catalog(store)
@@ -77,7 +78,7 @@ def _describe(outcome: Outcome) -> str:
     if outcome.manifest is None:
         return f"{text}: {outcome.error}"
     facts = outcome.manifest.facts
-    text += f", {facts['tasks']:,} tasks ({facts['failed_tasks']:,} failed), {facts['actors']:,} actors"
+    text += f", {facts.tasks:,} tasks ({facts.failed_tasks:,} failed), {facts.actors:,} actors"
     if outcome.manifest.problem_count:
         text += f"; {outcome.manifest.problem_count} problems, first: {outcome.manifest.problems[0]}"
     return text

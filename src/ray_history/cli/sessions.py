@@ -12,6 +12,7 @@ from .options import with_store
 
 if TYPE_CHECKING:
     from ray_history.archive.catalog import Session
+    from ray_history.archive.ledger import Ledger
     from ray_history.archive.session_files import SessionFiles
     from ray_history.archive.stores import Store
 
@@ -77,7 +78,8 @@ def _row(session: Session) -> dict[str, Any]:
     }
     if session.cluster.owner_kind:
         row |= {"ownerKind": session.cluster.owner_kind, "ownerName": session.cluster.owner_name}
-    return row | {"layout": session.generation, "marked": session.marked}
+    problem = {"problem": session.problem} if session.problem else {}
+    return row | {"layout": session.generation, "marked": session.marked} | problem
 
 
 def _details(store: Store, session: Session) -> dict[str, Any]:
@@ -103,20 +105,39 @@ def _recording(store: Store, session: Session, files: SessionFiles) -> dict[str,
     import time
     from dataclasses import replace
 
-    from ray_history.archive import layout, ledger
+    from ray_history.archive import layout
     from ray_history.server.completeness.assessment import assess
     from ray_history.server.completeness.evidence import Evidence
     from ray_history.server.sessions.liveness import LifeSigns
 
-    found = store.list(layout.ledger_prefix(session.root, session.cluster, session.name))
-    ledgers = [read for object_ in found if (read := ledger.decode(store.get(object_.key)))]
+    read = [
+        _ledger(store, found.key)
+        for found in store.list(layout.ledger_prefix(session.root, session.cluster, session.name))
+    ]
+    ledgers = [ledger for ledger, _ in read if ledger is not None]
+    invalid = [problem for _, problems in read for problem in problems]
     evidence = replace(
         Evidence.from_ledgers(ledgers),
         has_event_files=bool(files.with_events),
         is_live=LifeSigns.from_archive(ledgers, files).state(time.time()) == "live",
+        invalid="; ".join(invalid),
     )
     assessment = assess(evidence)
-    return {"recording": assessment.state, "recordedShare": assessment.share}
+    problem = {"problem": f"invalid ledger: {'; '.join(invalid[:3])}"} if invalid else {}
+    return {"recording": assessment.state, "recordedShare": assessment.share} | problem
+
+
+def _ledger(store: Store, key: str) -> tuple[Ledger | None, list[str]]:
+    from ray_history.archive import ledger
+    from ray_history.archive.errors import NotFound, TooLarge
+    from ray_history.archive.stores.interface import read_small
+
+    try:
+        return ledger.read(read_small(store, key, ledger.MAX_SIZE))
+    except NotFound:  # deleted since it was listed
+        return None, []
+    except TooLarge as error:
+        return None, [str(error)]
 
 
 _COLUMNS = {
@@ -133,16 +154,19 @@ _COLUMNS = {
     "LOG BYTES": "logBytes",
     "ENDPOINTS": "endpoints",
     "RECORDING": "recording",
+    "PROBLEM": "problem",
 }
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    from ray_history.server.formatting import plain
+
     for row in rows:
         row["owner"] = f"{row['ownerKind']}/{row['ownerName']}" if "ownerKind" in row else "-"
         if not row["marked"]:
             row["layout"] += " (unmarked)"
     columns = {title: key for title, key in _COLUMNS.items() if any(key in row for row in rows)}
-    cells = [list(columns), *([str(row[key]) for key in columns.values()] for row in rows)]
+    cells = [list(columns), *([plain(row.get(key, "")) for key in columns.values()] for row in rows)]
     if not rows:
         return
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -1,8 +1,8 @@
 """The running collector: threads that upload events, upload logs and poll the dashboard, and the shutdown.
 
 It listens from the start and never stops retrying: Ray may start late, restart or fail, the store may be unreachable.
-On SIGTERM it keeps listening, because Ray gets the same signal and still flushes; then the rest is uploaded within the
-grace period, the most important first. What is left stays on the volume for the next start.
+On SIGTERM it keeps listening, because Ray gets the same signal and still flushes; the rest is uploaded within the grace
+period (`final_uploads`). What is left stays on the volume for the next start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from ray_history import __version__
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.ledger import REFUSED
 from ray_history.archive.stores import Store
+from ray_history.connections import CLOSING_REASONS
 
 from .destination import Destination
+from .final_uploads import FinalUploads
+from .ingest.foreign_sessions import ForeignSessions
 from .ingest.http import GroupCommit, IngestApp
 from .ingest.journal import Journal
 from .ingest.shipper import EventShipper
@@ -31,6 +34,9 @@ from .ingest.status_pages import pages
 from .ledger import LedgerBook
 from .ledger_publisher import LedgerPublisher
 from .logs import SessionLogs
+from .metrics import MetricsRecorder, Schedule
+from .metrics.keep import chosen
+from .metrics.targets import targets
 from .node.identity import RayNode
 from .polling import Poller
 from .polling.dashboard_client import Dashboard
@@ -38,15 +44,11 @@ from .settings import CollectorSettings
 
 logger = logging.getLogger(__name__)
 
-QUIET_SECONDS = 2.0
-"""Seconds without a batch after which Ray has flushed; its agents send at least every second."""
 _TICK = 0.25
 _FEW_EVENTS = 512 * 1024
 """Bytes of waiting events, some 60 KB in a journal, from which on an event file costs less than writing it again."""
 _FIRST_POLL_INTERVAL = 2.0
 """Seconds between polls of a new session, growing to the interval: many clusters live for less than that."""
-_SHARE_FOR_RAY = 1 / 3
-"""Part of the grace period in which Ray may end. If it does not, only the collector is being restarted."""
 
 
 class Collector:
@@ -66,6 +68,7 @@ class Collector:
             session_dir=settings.session_dir,
             lookup=lookup_node,
         )
+        self._foreign = ForeignSessions(self.node.has_session, settings.ray_root)
         self._ledgers = LedgerBook(settings.data_dir / "ledger.json")
         self._spool = Spool(
             settings.data_dir / "spool", segment_bytes=settings.segment_bytes, max_bytes=settings.spool_bytes
@@ -83,9 +86,17 @@ class Collector:
             self._destination, self.node, self._ledgers, self.ingest, role="head" if settings.head else "worker"
         )
         self._silence = SilenceWatch(self.node, self.ingest, self._ledgers, settings.port)
+        self._metrics = MetricsRecorder(
+            self._destination,
+            self._ledgers,
+            settings.data_dir / "metrics",
+            lambda: targets(self.node, head=settings.head),
+            Schedule(settings.metrics_interval),
+            chosen(settings.metrics_keep),
+        )
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}
         # Not one of `_threads`, which end on SIGTERM: Ray still sends events then.
         self._journal_writer = threading.Thread(target=self._write_journals, name="write journals", daemon=True)
         self._connecting = threading.Lock()
@@ -114,74 +125,49 @@ class Collector:
         current = self.node.current()
         return current.name if current else None
 
+    def is_local(self, session: str) -> bool:
+        return self._foreign.is_local(session)
+
+    def admits(self, session: str) -> bool:
+        return self._foreign.admits(session)
+
     # Start and shutdown ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        loops: list[Callable[[], None]] = [self._upload_events]
+        loops: dict[str, Callable[[], None]] = {"events": self._upload_events}
+        if self._settings.metrics_interval:
+            loops["metrics"] = self._record_metrics
         if self._settings.logs:
-            loops.append(self._upload_logs)
+            loops["logs"] = self._upload_logs
             if self._settings.head:
-                loops.append(self._poll_dashboard)
-        for loop in loops:
-            thread = threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+                loops["dashboard"] = self._poll_dashboard
+        for name, loop in loops.items():
+            self._threads[name] = threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True)
+            self._threads[name].start()
         if self._journal.is_on:
             self._journal_writer.start()
 
     def finish(self) -> bool:
         """Upload the rest within the grace period; True if nothing is left."""
+        final = FinalUploads(
+            self._settings.shutdown_grace,
+            self.node,
+            self.ingest,
+            self._spool,
+            self._events,
+            self._journal,
+            self._logs if self._settings.logs else None,
+            self._metrics if self._settings.metrics_interval else None,
+            self._publisher,
+            self._connect,
+            self._logged,
+        )
         deadline = time.monotonic() + self._settings.shutdown_grace
         self._stop.set()
         final_poll = threading.Thread(target=self._final_poll, args=(deadline,), name="final poll", daemon=True)
         final_poll.start()
-        loops_ended = self._join(self._threads, deadline - self._settings.shutdown_grace / 2)
-        if loops_ended:
-            with self._logged("reading the agent's metrics"):
-                self._publisher.read_agent_metrics()
-            self._upload_rest()
-            self._upload_tails()
-            self._wait_for_ray(deadline)
-        self._join([final_poll], deadline - 3)
-        if not loops_ended:  # the store does not answer, and two threads must not upload the same
-            return False
-        self._journal.stop()
-        self._join([self._journal_writer] if self._journal.is_on else [], time.monotonic() + 1)
-        all_stored = self._upload_rest()
-        if self._settings.logs:
-            with self._logged("uploading the logs") as outcome:
-                all_stored &= self._logs.finish(deadline - 1)
-            all_stored &= outcome.succeeded
-        all_stored &= self._upload_rest()
-        with self._logged("uploading the ledger") as outcome:
-            self._publisher.publish_last(all_stored=all_stored)
-        return all_stored and outcome.succeeded
-
-    def _join(self, threads: list[threading.Thread], deadline: float) -> bool:
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
-
-    def _wait_for_ray(self, deadline: float) -> None:
-        """Wait for the last events and log lines of Ray, which is usually stopped at the same time."""
-        latest = deadline - self._settings.shutdown_grace * (1 - _SHARE_FOR_RAY)
-        earliest = time.monotonic() + QUIET_SECONDS
-        while time.monotonic() < latest:
-            if time.monotonic() > max(earliest, self.ingest.last_post + QUIET_SECONDS) and not self.node.is_alive():
-                return
-            time.sleep(_TICK)
-
-    def _upload_rest(self) -> bool:
-        with self._logged("uploading the last events"):
-            self._connect()
-            self._spool.seal()
-            self._events.ship_all()
-        return self._spool.pending.bodies == 0
-
-    def _upload_tails(self) -> None:
-        if self._settings.logs:
-            with self._logged("uploading the last log lines"):
-                self._logs.ship_now()
+        others = [final_poll, *([self._journal_writer] if self._journal.is_on else [])]
+        return final.run(self._threads, others)
 
     # Loops ------------------------------------------------------------------------------------------------------------
 
@@ -196,8 +182,10 @@ class Collector:
                 self._connect()
                 if self._is_event_file_due():
                     self._spool.seal()
-                self._events.ship_all()
-                self._publisher.publish()
+                self._events.ship_all(self._stop.is_set)
+                if not self._stop.is_set():
+                    self._logs.count()
+                    self._publisher.publish()
             backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
             due = 0.0 if outcome.succeeded else time.monotonic() + backoff
 
@@ -227,14 +215,25 @@ class Collector:
                 self._journal.write()
 
     def _upload_logs(self) -> None:
-        while not self._stop.wait(1.0 if self._ever_reached else _TICK):
+        has_backlog = False
+        while not self._stop.wait(0.0 if has_backlog else 1.0 if self._ever_reached else _TICK):
+            has_backlog = False
             if not self._ever_reached:
                 continue
             with self._logged("uploading logs"):
                 current = self.node.current()
                 if current is not None:
                     self.session_seen(current.name, "")
-                self._logs.tick()
+                has_backlog = self._logs.tick()
+
+    def _record_metrics(self) -> None:
+        backoff = 1.0
+        while not self._stop.wait(backoff):
+            if not self._ever_reached:
+                continue
+            with self._logged("recording metrics") as outcome:
+                self._metrics.tick()
+            backoff = 1.0 if outcome.succeeded else min(backoff * 2, 30.0)
 
     def _poll_dashboard(self) -> None:
         due, session, answered = 0.0, "", 0.0
@@ -291,6 +290,7 @@ class Collector:
     def status(self) -> dict[str, Any]:
         """The content of `/v1/status`."""
         current = self.node.current()
+        self._logs.count()
         with self._ledgers.lock:
             sessions = msgspec.to_builtins(self._ledgers.saved.sessions)
             warnings = self._warnings(current.name) if current else []
@@ -305,6 +305,8 @@ class Collector:
                 "bytes": self.ingest.bytes,
                 "duplicated": self.ingest.duplicated,
                 "refused": dict(self.ingest.refused),
+                "connections": self.ingest.connections.open_count,
+                "closed": {reason: self.ingest.connections.closed[reason] for reason in CLOSING_REASONS},
             },
             "spool": {
                 "bytes": self._spool.size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ray_history.archive import layout
-from ray_history.archive.layout import Cluster
+from ray_history.archive.layout import Cluster, MetricBlockKey
 from ray_history.archive.stores import Store
 
 
@@ -42,6 +42,12 @@ class Destination:
 
     def journals(self, session: str) -> str:
         return layout.journals_prefix("", self.cluster, session)
+
+    def metric_block(self, session: str, block: MetricBlockKey) -> str:
+        return layout.metric_block_key("", self.cluster, session, block)
+
+    def metric_dashboards(self, session: str) -> str:
+        return layout.metric_dashboards_key("", self.cluster, session)
 
     def quarantine(self, name: str) -> str:
         return layout.quarantine_key("", self.cluster, name)

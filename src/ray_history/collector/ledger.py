@@ -19,6 +19,9 @@ from pathlib import Path
 import msgspec
 
 from ray_history.archive.ledger import Ledger, PolledEndpoint
+from ray_history.decoding import DECODING_ERRORS
+
+from .saved_file import load, save
 
 logger = logging.getLogger(__name__)
 
@@ -85,12 +88,7 @@ class LedgerBook:
         """Write the file; durable on return."""
         with self.lock:
             body = msgspec.json.encode(self.saved)
-        temporary = self._file.with_suffix(".new")
-        with temporary.open("wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._file)
+        save(self._file, body)
 
     def forget(self, keep: set[str], most: int = 20) -> None:
         """Drop the oldest ended sessions, so that the file does not grow on a volume that is never deleted."""
@@ -103,10 +101,10 @@ class LedgerBook:
 
 def _load(file: Path) -> SavedLedgers:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=SavedLedgers)
+        return msgspec.json.decode(load(file), type=SavedLedgers)
     except FileNotFoundError:
         return SavedLedgers()
-    except msgspec.DecodeError as error:
+    except DECODING_ERRORS as error:
         aside = file.with_suffix(f".damaged-{time.time_ns()}")
         file.replace(aside)
         logger.error("%s is damaged (%s) and was moved to %s; counting starts anew", file, error, aside.name)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from ray_history import __version__
 from ray_history.archive import ledger as ledger_object
-from ray_history.archive.ledger import Ledger
+from ray_history.archive.ledger import MAX_UNSENT, Ledger
 
 from .destination import Destination
 from .ingest.http import IngestApp
+from .ingest.spool import Segment
 from .ledger import UNKNOWN_SESSION, LedgerBook
 from .node.identity import RayNode
 from .polling import agent_metrics
@@ -50,13 +52,14 @@ class LedgerPublisher:
             self._due = time.monotonic() + LEDGER_INTERVAL
         self._book.forget({current.name} if current else set())
 
-    def publish_last(self, *, all_stored: bool) -> None:
-        """Upload the final ledgers of this process."""
+    def publish_last(self, *, all_stored: bool, unsent: Sequence[Segment]) -> None:
+        """Upload the final ledgers of this process, with the spool segments that could not be uploaded."""
         self._count_ingest()
         current = self._node.current()
         for name, ledger in self._publishable():
             if current is not None and current.name == name:
                 ledger.ended = "graceful" if all_stored else None
+                _name_unsent(ledger, unsent)
             self._upload(name, ledger, live=False)
 
     def read_agent_metrics(self) -> None:
@@ -81,6 +84,7 @@ class LedgerPublisher:
         ledger.written = ledger.alive_until = 0.0
         if live:
             ledger.ended = None
+            _name_unsent(ledger, ())
         key, content = self._destination.ledger(name, ledger.node), ledger_object.encode(ledger)
         uploaded_at, uploaded = self._published.get(key, (float("-inf"), b""))
         if content == uploaded and not (live and time.monotonic() - uploaded_at >= HEARTBEAT):
@@ -103,3 +107,10 @@ class LedgerPublisher:
             events.duplicated += duplicates - self._counted_duplicates
             events.refused_batches += refused - self._counted_refused
         self._counted_duplicates, self._counted_refused = duplicates, refused
+
+
+def _name_unsent(ledger: Ledger, segments: Sequence[Segment]) -> None:
+    events = ledger.events
+    events.unsent_batches = sum(segment.records for segment in segments)
+    events.unsent_bytes = sum(segment.body_bytes for segment in segments)
+    events.unsent_segments = [segment.path.name for segment in segments[:MAX_UNSENT]]

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 import uvicorn
 
 from ray_history.archive.stores import Store
+from ray_history.connections import LimitedConnection
 
 from .collector import Collector
+from .ingest.http import IngestApp
 from .node.lookup import NodeLookup
 from .polling.dashboard_client import Dashboard, DashboardError, ray_token
 from .settings import CollectorSettings, WrongSetting
@@ -42,7 +44,7 @@ def run(settings: CollectorSettings, store: Store, environ: Mapping[str, str]) -
         raise WrongSetting(str(error)) from error
     except OSError as error:
         raise WrongSetting(f"cannot use {error.filename} ({error.strerror}): check --event-data-dir") from error
-    server = _serve(collector, listener) if listener else None
+    server = serve(collector.ingest, listener) if listener else None
     collector.start()
     if listener:
         host, port = listener.getsockname()[:2]
@@ -87,16 +89,16 @@ def _listen(settings: CollectorSettings) -> socket.socket:
         ) from error
 
 
-def _serve(collector: Collector, listener: socket.socket) -> uvicorn.Server:
+def serve(ingest: IngestApp, listener: socket.socket) -> uvicorn.Server:
     """Start the HTTP server in a thread of its own, so that nothing else delays an acknowledgement."""
     config = uvicorn.Config(
-        collector.ingest,
+        ingest,
         log_config=None,
         access_log=False,
-        lifespan="off",
-        http="httptools",
+        lifespan="on",
+        http=LimitedConnection,
         loop="uvloop",
-        timeout_keep_alive=75,
+        timeout_keep_alive=30,
         server_header=False,
     )
     server = uvicorn.Server(config)

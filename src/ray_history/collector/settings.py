@@ -20,11 +20,11 @@ from ray_history.setting import is_service_link
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["text", "boolean", "number", "duration", "address"]
+Kind = Literal["text", "boolean", "number", "duration", "address", "pattern"]
 
 _TRUE = {"1", "t", "T", "TRUE", "true", "True"}
 _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_DURATION_PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ns|us|µs|ms|s|m|h)")
 _UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -166,6 +166,20 @@ SETTINGS = (
         positive=True,
     ),
     Setting(
+        ("--metrics-interval",),
+        "RAY_COLLECTOR_METRICS_INTERVAL",
+        "duration",
+        "15s",
+        "Interval of scraping the node's metrics; 0s disables it.",
+    ),
+    Setting(
+        ("--metrics-keep",),
+        "RAY_COLLECTOR_METRICS_KEEP",
+        "pattern",
+        "all",
+        "Metrics to store: all, panels (those of Ray's Grafana dashboards), or a regular expression for whole names.",
+    ),
+    Setting(
         ("--additional-endpoints",),
         "RAY_COLLECTOR_ADDITIONAL_ENDPOINTS",
         "text",
@@ -210,6 +224,8 @@ class CollectorSettings:
     log_batching: int
     poll_interval: float
     endpoints: tuple[str, ...]
+    metrics_interval: float
+    metrics_keep: str
     shutdown_grace: float
 
 
@@ -246,6 +262,8 @@ def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Coll
         log_batching=int(values["log_batching"]),
         poll_interval=values["poll_interval"],
         endpoints=tuple(part.strip() for part in values["additional_endpoints"].split(",") if part.strip()),
+        metrics_interval=values["metrics_interval"],
+        metrics_keep=values["metrics_keep"],
         shutdown_grace=values["shutdown_grace"],
     )
 
@@ -292,6 +310,8 @@ def _parsed(setting: Setting, text: str) -> Any:
             return seconds
         case "address":
             return _address(text.strip())
+        case "pattern":
+            return _pattern(text.strip())
 
 
 def _address(text: str) -> str:
@@ -302,6 +322,14 @@ def _address(text: str) -> str:
         return Dashboard(url, lambda: None).base_url
     except Misconfigured as error:
         raise ValueError(str(error)) from error
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"write a regular expression ({error})") from error
+    return text
 
 
 def parse_duration(text: str) -> float:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import duckdb
 
 from .sealing import seal
+from .sql import text
 
 NICE_INCREMENT = 5
 """The niceness of building threads, as for nice(2)."""
@@ -28,6 +29,8 @@ _PARTS_FACTOR, _MAX_PARTS = 4, 256
 
 OUT_OF_MEMORY = (duckdb.OutOfMemoryException, MemoryError)
 """What a build raises when its memory limit does not suffice."""
+
+Database: TypeAlias = duckdb.DuckDBPyConnection
 
 _Result = TypeVar("_Result")
 
@@ -61,6 +64,19 @@ class Limits:
         return self.run_bytes // self.runs
 
 
+def open_database(threads: int) -> Database:
+    """A database for `Engine`. It takes as long as all reading in a small session, so a server has one ready."""
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": max(1, threads // 2),
+        "preserve_insertion_order": False,
+        "disabled_optimizers": "join_order,statistics_propagation",  # the queries are written in the right order
+    }
+    with ThreadPoolExecutor(1, "build-open", lower_priority) as starter:  # DuckDB's threads inherit its priority
+        database = starter.submit(lambda: duckdb.connect(config=config)).result()
+    database.execute("set enable_progress_bar = false")
+    return database
+
+
 class Engine:
     """A database for several threads, each with its own cursor.
 
@@ -68,22 +84,19 @@ class Engine:
     keep the other half busy. More threads would only contend, which takes a tenth of all processor time.
     """
 
-    def __init__(self, limits: Limits, spill: Path, *directories: Path) -> None:
-        """`directories` are those whose files the statements use."""
+    def __init__(self, database: Database, limits: Limits, spill: Path, *directories: Path) -> None:
+        """`database` is from `open_database`; `directories` are those whose files the statements use."""
         self._limits, self._cancelled = limits, False
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._background = ThreadPoolExecutor(1, "build", lower_priority)
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{limits.memory * MEMORY_SLACK >> 20}MB",
-            "threads": max(1, limits.threads // 2),
-            "temp_directory": str(spill),
-            "preserve_insertion_order": False,
-            "disabled_optimizers": "join_order,statistics_propagation",  # the queries are written in the right order
-        }
-        # DuckDB's threads inherit the priority of the thread that starts them.
-        self.database = self.submit(lambda: duckdb.connect(config=config)).result()
-        self.execute("set enable_progress_bar = false")
-        seal(self.database, *directories, changeable=("threads", "memory_limit"))
+        self.database = database
+        self.execute(
+            f"""
+            set memory_limit = '{limits.memory * MEMORY_SLACK >> 20}MB';
+            set temp_directory = {text(spill)}
+            """
+        )
+        seal(database, *directories, changeable=("threads", "memory_limit"))
         self._has_strict_limit = False
 
     def execute(self, sql: str, cursor: duckdb.DuckDBPyConnection | None = None) -> list[tuple[Any, ...]]:

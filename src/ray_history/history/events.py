@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.history.sql import all_queries
 
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
@@ -198,7 +199,7 @@ def in_camel_case(event: bytes, rejected: Counter[str]) -> tuple[str, bytes] | N
     """The event's type, and the event with camelCase names. Anything else is counted in `rejected` and gives None."""
     try:
         decoded = msgspec.json.decode(event)
-    except msgspec.DecodeError:
+    except DECODING_ERRORS:
         decoded = None
     if not isinstance(decoded, dict):
         rejected["not a JSON object"] += 1

@@ -12,7 +12,7 @@ which of them wins. These words in it are replaced by SQL:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 _WORD = re.compile(r"\b(first_of|every_column|columns_of|without_columns_of)\((\w*)\)")
@@ -32,6 +32,9 @@ class Precedence:
 
     final: Mapping[str, str] = field(default_factory=dict)
     """SQL of the value of a column that wins whichever source has it: nothing follows an end."""
+
+    longest: Collection[str] = ()
+    """Columns that are lists, of two sources: the longer one wins, and the first of equally long ones."""
 
     def order(self, column: str) -> tuple[str, ...]:
         """The sources of a column, the first one first."""
@@ -70,6 +73,9 @@ class Precedence:
 
     def _first_of(self, column: str) -> str:
         order, leader = self.order(column), self.leader(column)
+        if column in self.longest:
+            first, second = order
+            return f"case when {self._is_from(second, column)} then {second}.{column} else {first}.{column} end"
         if len(order) == 1:
             return f"{order[0]}.{column}"
         if column in self.final:
@@ -82,5 +88,8 @@ class Precedence:
 
     def _is_from(self, source: str, column: str) -> str:
         order, leader = self.order(column), self.leader(column)
+        if column in self.longest:
+            first, second = (f"coalesce(len({each}.{column}), 0)" for each in order)
+            return f"{first} >= {second}" if source == order[0] else f"{second} > {first}"
         earlier = [f"{each}.{leader} is null" for each in order[: order.index(source)]]
         return " and ".join([*earlier, f"{source}.{column} is not null"])

@@ -249,9 +249,13 @@ class Entry:
                 manifest = build(new)
             with _explained(self._cache.root):
                 return self._commit(new, manifest)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
+        except Exception as error:
+            if not new.is_dir():  # whatever the build then failed with
+                with _explained(self._cache.root):
+                    raise FileNotFoundError(errno.ENOENT, "removed while an index was built in it", str(new)) from error
             raise
+        finally:
+            shutil.rmtree(new, ignore_errors=True)  # unless it was renamed
 
     def _commit(self, new: Path, manifest: Manifest) -> Opened:
         body = encode(manifest)

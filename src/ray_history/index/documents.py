@@ -23,11 +23,15 @@ from typing import Any, BinaryIO, TypeAlias
 import msgspec
 
 from ray_history.archive import layout
-from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.errors import ArchiveError, NotFound, TooLarge
 from ray_history.archive.event_files.json_lines import is_utf8
+from ray_history.archive.ledger import MAX_SIZE as MAX_LEDGER
+from ray_history.archive.ledger import read as read_ledger
 from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.session_files import SessionFiles
 from ray_history.archive.stores import Store
+from ray_history.archive.stores.interface import read_small
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.history.registry import LOG_LINES
 
 from .log_ends import read_end, with_ends
@@ -130,7 +134,7 @@ def _parsed(body: bytes, place: str, problems: list[str]) -> Any:
     """The decoded body; None if it is not JSON."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         problems.append(f"{place}: not JSON ({error})")
         return None
 
@@ -152,7 +156,7 @@ def _unparsed(body: bytes, place: str, problems: list[str]) -> msgspec.Raw | Non
             # Line breaks are white space: in a text they would be escaped.
             return msgspec.Raw(body.replace(b"\r", b" ").replace(b"\n", b" "))
         reason = "not UTF-8"
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         reason = str(error)
     problems.append(f"{place}: not JSON ({reason})")
     return None
@@ -160,12 +164,19 @@ def _unparsed(body: bytes, place: str, problems: list[str]) -> msgspec.Raw | Non
 
 def _ledger(store: Store, key: str, problems: list[str]) -> Iterator[bytes]:
     try:
-        body = _parsed(store.get(key), key, problems)
+        body = read_small(store, key, MAX_LEDGER)
     except NotFound:
         return
+    except TooLarge as error:
+        problems.append(f"{error}; left out")
+        return
+    ledger, found = read_ledger(body)
+    problems += [f"{key}: {problem}" for problem in found]
     node = key.rpartition("/")[2].removesuffix(".json")
-    if body is not None:
-        yield _document("ledger", node, node, body)
+    if ledger is not None:
+        # Fields of later versions stay, unless something in it is invalid.
+        parsed = None if found else _parsed(body, key, problems)
+        yield _document("ledger", node, node, ledger if parsed is None else parsed)
 
 
 def _head(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import ValidationError
+
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.stores import Store
@@ -30,6 +32,7 @@ from .build.steps import BuildHere
 from .cache import Cache, CacheUnusable, Entry, Opened
 from .locks import CancelToken
 from .manifest import Damaged, Manifest
+from .metrics import MetricsSource
 from .shared import SharedIndex
 from .sources import Sources, TableSource, list_sources
 from .summary import Summaries, identify, make_summary, renewed
@@ -46,7 +49,7 @@ class Indexer:
     limits: Limits = field(default_factory=Limits)
     share: bool = True
     """Whether indexes are published in the archive for others."""
-    table_sources: Sequence[TableSource] = ()
+    table_sources: Sequence[TableSource] = (MetricsSource(),)
     """Sources of further tables."""
     builds: Builds | None = None
     """Builds indexes; None to do it in the calling thread."""
@@ -130,7 +133,7 @@ class Indexer:
                     self._write_summary(session, opened)
                 elif (newer := renewed(self.store, session, current)) is not None:
                     self.summaries.write(session, newer)
-        except (ArchiveError, CacheUnusable) as error:
+        except (ArchiveError, CacheUnusable, ValidationError) as error:
             logger.warning("%s has no summary: %s", session.name, error)
 
     def _write_summary(self, session: Session, opened: Opened) -> None:
@@ -174,7 +177,7 @@ class _Opening:
 
     def fetch_or_build(self, directory: Path) -> Manifest:
         shared = SharedIndex(self.indexer.store, self.session)
-        published = shared.manifest()
+        published = self._published(shared)
         if published is not None and self.sources.covered_by(published):
             try:
                 self._update("fetching the index")
@@ -192,6 +195,18 @@ class _Opening:
             _publish(shared, self.session, directory, manifest)
         self._update("ready")
         return manifest
+
+    def _published(self, shared: SharedIndex) -> Manifest | None:
+        """The index in the archive, unless it would fill the disk: anybody who may write there could store it."""
+        published, limit = shared.manifest(), self.indexer.cache.max_bytes
+        if published is None or sum(file.size for file in published.files) <= limit:
+            return published
+        logger.warning(
+            "the index of %s in the archive is larger than the cache (%d MiB) and not used",
+            self.session.name,
+            limit >> 20,
+        )
+        return None
 
     def _extend_or_build(self, directory: Path, shared: SharedIndex, published: Manifest | None) -> Manifest:
         """Build on the index in the cache, or on the published one, if all their event files still exist."""

@@ -12,12 +12,17 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
+
+from ray_history.bounds import Count, Key, Name, Text, reason
+from ray_history.decoding import DECODING_ERRORS
+from ray_history.history.facts import Facts
 
 VERSION = 1
 """Incremented when the meaning of the tables changes: indexes of other versions are rebuilt."""
@@ -26,11 +31,13 @@ MAX_PROBLEMS = 1000
 """Problems that are listed; further ones are only counted."""
 
 MANIFEST = "manifest.json"
+MAX_SIZE = 256 << 20
+"""Bytes of the largest manifest that is read: that of a million event files has 200 MB."""
+_LONGEST_TYPE, _LONGEST_PROBLEM = 200, 2000
 
 _HASHED_AT_ONCE = 4
 
-_Natural = Annotated[int, msgspec.Meta(ge=0)]
-_Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet\Z", max_length=200)]
+_FileName = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet\Z", max_length=200)]
 _Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
@@ -49,16 +56,16 @@ class OtherVersion(Damaged):
 class SourceFile(msgspec.Struct, frozen=True):
     """An event file that the tables were built from."""
 
-    key: str
-    size: _Natural
-    etag: str
+    key: Key
+    size: Count
+    etag: Key
 
 
 class IndexFile(msgspec.Struct, frozen=True):
     """One file of the index."""
 
-    name: _Name
-    size: _Natural
+    name: _FileName
+    size: Count
     digest: _Digest
     """SHA-256 of the content, in hex: the fastest of the good ones on current processors."""
 
@@ -67,23 +74,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One index."""
 
     version: int
-    session: str
+    session: Name
     """The session's name."""
     sources: list[SourceFile]
-    meaning: str = ""
+    meaning: Name = ""
     """The digest of the rules by which the tables were made."""
-    other_sources: str
+    other_sources: Name
     """A digest of the listing of everything else that it was built from."""
     files: list[IndexFile]
-    rows: dict[str, int]
+    rows: dict[Name, Count]
     """By table."""
-    events: dict[str, int]
+    events: dict[Name, Count]
     """Events read, by type."""
-    problems: list[str]
+    problems: Annotated[list[Text], msgspec.Meta(max_length=MAX_PROBLEMS)]
     """What could not be read, and why; the first `MAX_PROBLEMS`."""
-    problem_count: int = 0
-    facts: dict[str, Any] = {}
-    journal_events: dict[str, int] = {}
+    problem_count: Count = 0
+    facts: Facts = Facts()
+    journal_events: dict[Name, Count] = {}
     """Those of `events` that were read from journals. The next index on this base counts them again, in event files."""
 
 
@@ -106,13 +113,26 @@ def decode(body: bytes) -> Manifest:
         version = _decode_version(body).version
         if version == VERSION:
             manifest = _decode_manifest(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Damaged(f"{MANIFEST} is not readable: {error}") from error
+    except DECODING_ERRORS as error:
+        raise Damaged(f"{MANIFEST} is not readable: {reason(error)}") from error
     if version != VERSION:
         raise OtherVersion(version)
     if len({file.name for file in manifest.files}) != len(manifest.files):
         raise Damaged(f"{MANIFEST} names a file twice")
     return manifest
+
+
+def by_type(events: Mapping[str, int]) -> dict[str, int]:
+    """Numbers of events by type, without the rest of names that no type has."""
+    short = Counter[str]()
+    for name, number in events.items():
+        short[name[:_LONGEST_TYPE]] += number
+    return dict(short)
+
+
+def listed(problems: Sequence[str]) -> list[str]:
+    """The problems that a manifest lists, in one line each."""
+    return [problem[:_LONGEST_PROBLEM] for problem in problems[:MAX_PROBLEMS]]
 
 
 def new_digest() -> hashlib._Hash:

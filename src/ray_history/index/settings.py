@@ -61,6 +61,7 @@ def make_indexer(storage: StorageSettings, settings: IndexSettings) -> Indexer:
     indexer.builds = BuildPool(
         partial(make_plain_indexer, storage, settings),
         indexer.limits,
+        indexer.cache.root,
         processor_seconds=settings.build_seconds,
         disk=settings.cache_size << 20,
     )

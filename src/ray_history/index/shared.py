@@ -25,10 +25,11 @@ from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError, NotFound
 from ray_history.archive.stores import ObjectInfo, Store
-from ray_history.archive.stores.interface import chunks_of
+from ray_history.archive.stores.interface import chunks_of, read_small
 
 from .manifest import (
     MANIFEST,
+    MAX_SIZE,
     VERSION,
     Damaged,
     IndexFile,
@@ -113,7 +114,7 @@ class SharedIndex:
 
     def _body(self) -> bytes | None:
         try:
-            return self._store.get(self._manifest_key)
+            return read_small(self._store, self._manifest_key, MAX_SIZE)
         except NotFound:
             return None
 

@@ -12,16 +12,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
-from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.errors import ArchiveError, NotFound, TooLarge
 from ray_history.archive.session_files import list_session
 from ray_history.archive.stores import ObjectInfo, Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.history.read.summary import summarize
+from ray_history.archive.stores.interface import read_small
+from ray_history.bounds import Count, MomentMs, MomentOrZero, Name, Text, check, reason
+from ray_history.decoding import DECODING_ERRORS
+from ray_history.history.facts import Facts
+from ray_history.history.read.summary import MAX_FAILURES, MAX_JOBS, MAX_STATES, summarize
 from ray_history.history.read.tables import Tables
 
 from .cache import Cache, Opened
@@ -30,39 +35,47 @@ from .manifest import Manifest
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+MAX_SIZE = 1 << 20
+"""Bytes of the largest summary that is read; those of real sessions have some 10 KB."""
 _RENEW_AFTER = 120.0
 """Seconds between two signs of life from which on the summary is written again."""
+
+_Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=MAX_STATES)]
+
+
+class Invalid(ValueError):
+    """An object in the place of a summary is none, or has values that no summary has."""
 
 
 class Job(msgspec.Struct, frozen=True):
     """One job, as last observed."""
 
-    job_id: str
-    submission_id: str
-    entrypoint: str
-    status: str
-    message: str
-    start_ms: int | None
-    end_ms: int | None
+    job_id: Name
+    submission_id: Name
+    entrypoint: Text
+    status: Name
+    message: Text
+    start_ms: MomentMs | None
+    end_ms: MomentMs | None
 
 
 class Failure(msgspec.Struct, frozen=True):
     """Failed tasks of one function with the same error, numbers aside."""
 
-    kind: str
-    name: str
-    text: str
-    count: int
+    kind: Name
+    name: Name
+    text: Text
+    count: Count
 
 
 class Accounts(msgspec.Struct, frozen=True):
     """The ledgers of all collectors, summed up."""
 
-    collectors: int
-    cut_off: int
+    collectors: Count
+    cut_off: Count
     """Collectors that did not shut down in order; all of them while the session is live."""
     head_ended: bool
-    duplicated: int | None
+    duplicated: Count | None
     export_given_up: bool = False
     """Ray's GCS stopped exporting events. Summaries of earlier versions do not say."""
     head_silent: bool = False
@@ -73,36 +86,42 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a few numbers and names."""
 
     version: int
-    index: str
+    index: Name
     """The digest of its index, see `identify`."""
-    event_files: int
-    newest_file: float
+    event_files: Count
+    newest_file: MomentOrZero
     """When the newest object of the session was stored, Unix seconds; 0 without any."""
-    longest_silence: float = 600.0
+    longest_silence: Annotated[float, msgspec.Meta(ge=0, le=7 * 86400)] = 600.0
     """Seconds without a new object after which it counts as ended, if its collectors write no ledgers."""
-    facts: dict[str, str | int | float | None]
-    tasks: dict[str, int]
+    facts: Facts
+    tasks: _Counts
     """Attempts, by state."""
-    jobs_by_status: dict[str, int]
-    jobs: list[Job]
-    failures: list[Failure]
+    jobs_by_status: _Counts
+    jobs: Annotated[list[Job], msgspec.Meta(max_length=MAX_JOBS)]
+    failures: Annotated[list[Failure], msgspec.Meta(max_length=MAX_FAILURES)]
     accounts: Accounts
-    problem_count: int
-    problem: str
-    journals: int = 0
+    problem_count: Count
+    problem: Text
+    journals: Count = 0
     """Objects with events that were in no event file."""
 
 
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+_decode_version = msgspec.json.Decoder(_Versioned).decode
 _decode = msgspec.json.Decoder(Summary).decode
 
 
 def decode(body: bytes) -> Summary | None:
-    """The summary; None for one of another version, so that the session counts as not indexed."""
+    """The summary; None for one of another version, so that the session counts as not indexed. May raise `Invalid`."""
     try:
-        summary = _decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return summary if summary.version == VERSION else None
+        if _decode_version(body).version != VERSION:
+            return None
+        return check(_decode(body))
+    except DECODING_ERRORS as error:
+        raise Invalid(reason(error)) from error
 
 
 class Summaries:
@@ -144,8 +163,11 @@ def _listed(place: Store) -> Iterator[ObjectInfo]:
 
 def _read(place: Store, key: str) -> Summary | None:
     try:
-        return decode(place.get(key))
+        return decode(read_small(place, key, MAX_SIZE))
     except NotFound:
+        return None
+    except (Invalid, TooLarge) as error:  # a new one replaces it
+        logger.warning("%s/%s is no summary: %s", place.url, key, error)
         return None
 
 
@@ -172,7 +194,7 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
             "journals": len(files.journals),
             "newest_file": files.newest,
             "longest_silence": files.longest_silence,
-            "facts": {name: value for name, value in manifest.facts.items() if _is_plain(value)},
+            "facts": manifest.facts,
             "problem_count": manifest.problem_count,
             "problem": manifest.problems[0][:500] if manifest.problems else "",
             **content,
@@ -184,11 +206,7 @@ def make_summary(store: Store, session: Session, opened: Opened) -> Summary:
 def renewed(store: Store, session: Session, current: Summary) -> Summary | None:
     """The summary with a newer sign of life; None if there is none, or if ledgers have better ones. KubeRay's collector
     stores unchanged snapshots again, which does not change the index."""
-    if current.facts.get("alive_until") or current.facts.get("ended") == "graceful":
+    if current.facts.alive_until or current.facts.ended == "graceful":
         return None
     newest = list_session(store, session).newest
     return msgspec.structs.replace(current, newest_file=newest) if newest > current.newest_file + _RENEW_AFTER else None
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)

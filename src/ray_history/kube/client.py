@@ -15,6 +15,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from ray_history.decoding import DECODING_ERRORS
+
 from .access import Access, Identity
 from .errors import Denied, Gone, KubeError, NotFound, Refused, Unreachable
 from .reviews import (
@@ -160,7 +162,7 @@ class Kubernetes:
             content = await _read(response)
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except DECODING_ERRORS:
             raise Unreachable(f"{self.access.server}{path} answered with something other than a JSON object") from None
 
     @asynccontextmanager
@@ -254,7 +256,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
             if line.strip():
                 try:
                     yield msgspec.json.decode(line, type=dict[str, Any])
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except DECODING_ERRORS:
                     raise Unreachable("the API server's watch sent something other than a JSON object") from None
 
 
@@ -262,7 +264,7 @@ def _message(body: bytes) -> str:
     """The message of a Status object, or the beginning of another body."""
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any]).get("message") or "")[:500]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODING_ERRORS:
         return body[:200].decode(errors="replace").strip()
 
 

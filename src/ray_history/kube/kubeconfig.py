@@ -77,7 +77,7 @@ class _Merged:
         merged = cls(", ".join(str(file) for file in files))
         for file in files:
             content = _load(file)
-            merged.current_context = merged.current_context or content.get("current-context") or ""
+            merged.current_context = merged.current_context or str(content.get("current-context") or "")
             for kind, entries in merged.entries.items():
                 for name, entry in _entries(content, kind, file):
                     entries.setdefault(name, entry)
@@ -103,7 +103,8 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _entries(content: Mapping[str, Any], kind: str, file: Path) -> Iterator[tuple[str, _Entry]]:
-    for entry in content.get(f"{kind}s") or []:
+    entries = content.get(f"{kind}s") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or not isinstance(entry.get(kind) or {}, dict):
             raise Misconfigured(f"{file} is not a kubeconfig: {kind}s must be a list of named entries")
         yield str(entry.get("name", "")), _Entry(entry.get(kind) or {}, file.parent)

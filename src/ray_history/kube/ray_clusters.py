@@ -69,16 +69,13 @@ def parse_ray_cluster(body: Mapping[str, Any]) -> RayCluster | None:
 
 
 def _has_condition(body: Mapping[str, Any], kind: str) -> bool:
-    conditions = _mapping(body, "status").get("conditions")
-    return any(
-        isinstance(each, Mapping) and each.get("type") == kind and each.get("status") == "True"
-        for each in (conditions if isinstance(conditions, list) else ())
-    )
+    conditions = _mappings(_mapping(body, "status"), "conditions")
+    return any(each.get("type") == kind and each.get("status") == "True" for each in conditions)
 
 
 def _owner(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The owner from the reference that KubeRay sets, or from its labels."""
-    for reference in metadata.get("ownerReferences") or []:
+    for reference in _mappings(metadata, "ownerReferences"):
         kind = str(reference.get("kind", "")).lower()
         name = str(reference.get("name", ""))
         if reference.get("controller") and kind in _OWNERS and _NAME.fullmatch(name):
@@ -96,8 +93,8 @@ def _service(name: Any) -> str:
 
 def _dashboard_port(spec: Mapping[str, Any]) -> int:
     pod = _mapping(_mapping(_mapping(spec, "headGroupSpec"), "template"), "spec")
-    containers = pod.get("containers") or [{}]
-    for port in _mapping({"first": containers[0]}, "first").get("ports") or []:
+    head = next(iter(_mappings(pod, "containers")), {})
+    for port in _mappings(head, "ports"):
         number = port.get("containerPort")
         if port.get("name") == "dashboard" and isinstance(number, int) and 0 < number < 65536:
             return number
@@ -122,10 +119,15 @@ def _secret_of(name: str) -> str:
 def _seconds(moment: Any) -> int:
     try:
         return int(datetime.fromisoformat(str(moment)).timestamp())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 
 def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = body.get(key)
     return found if isinstance(found, Mapping) else {}
+
+
+def _mappings(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = body.get(key)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import Unreachable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +55,33 @@ def token_review_body(token: str, audiences: Sequence[str]) -> dict[str, Any]:
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
 
 
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenReviewStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _UserInfo | None = None
+    audiences: list[str] | None = None
+    error: str = ""
+
+
+class _AccessReviewStatus(msgspec.Struct):
+    allowed: bool
+    denied: bool = False
+
+
 def token_review(answer: Mapping[str, Any]) -> TokenReview:
-    status = answer.get("status") or {}
-    audiences = tuple(status.get("audiences") or ())
-    user = status.get("user") or {}
-    if status.get("authenticated") is not True or not user.get("username"):
-        return TokenReview(None, audiences, str(status.get("error", "")))
-    extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
-    groups = tuple(user.get("groups") or ())
-    return TokenReview(User(user["username"], user.get("uid", ""), groups, extra), audiences)
+    """The result of a TokenReview; Unreachable if the answer is not one."""
+    status = _status(answer, _TokenReviewStatus)
+    audiences, user = tuple(status.audiences or ()), status.user
+    if not status.authenticated or user is None or not user.username:
+        return TokenReview(None, audiences, status.error)
+    extra = {key: tuple(values) for key, values in (user.extra or {}).items()}
+    return TokenReview(User(user.username, user.uid, tuple(user.groups or ()), extra), audiences)
 
 
 def access_review_body(user: User, requested: Attributes) -> dict[str, Any]:
@@ -80,5 +104,13 @@ def access_review_body(user: User, requested: Attributes) -> dict[str, Any]:
 
 
 def is_allowed(answer: Mapping[str, Any]) -> bool:
-    status = answer.get("status") or {}
-    return status.get("allowed") is True and status.get("denied") is not True
+    """The result of a SubjectAccessReview; Unreachable if the answer is not one."""
+    status = _status(answer, _AccessReviewStatus)
+    return status.allowed and not status.denied
+
+
+def _status(answer: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(answer.get("status"), kind)
+    except msgspec.ValidationError as error:
+        raise Unreachable(f"the API server's answer to a review is malformed: {error}") from None

@@ -27,9 +27,10 @@ from starlette.websockets import WebSocket
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
+from ray_history.connections import CONNECTIONS, Connections
 from ray_history.index.cache import CacheUnusable
 from ray_history.server.api.kuberay import Addressing
-from ray_history.server.api.metrics import metrics
+from ray_history.server.api.metrics import CacheSize, ServerMetrics, metrics
 from ray_history.server.api.misc import anything_polled
 from ray_history.server.api.openapi import document
 from ray_history.server.auth import AllowedHosts, AuthBackend, Guard, Hidden, Login, NoAuth, audit, viewer_of
@@ -37,7 +38,7 @@ from ray_history.server.completeness.status import Status
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.budget import Budget, Budgets, OverBudget
 from ray_history.server.http.compression import Compression
-from ray_history.server.http.connections import CONNECTIONS, Connections
+from ray_history.server.http.form_queries import FormQueries
 from ray_history.server.http.middleware import Limits, RequestLog, RequestStatistics, SecurityHeaders, UnhandledErrors
 from ray_history.server.http.ray_proxy import RayProxy
 from ray_history.server.http.response_cache import ResponseCache
@@ -99,6 +100,7 @@ class Services:
     prebuilder: Prebuilder
     statistics: RequestStatistics
     readiness: Readiness
+    cache_size: CacheSize
 
     @classmethod
     def create(cls, sessions: Sessions, config: AppConfig) -> Services:
@@ -117,6 +119,7 @@ class Services:
             Prebuilder(indexer, catalog, overviews, config.prebuild, lambda: not statistics.running),
             statistics,
             Readiness(indexer.cache),
+            CacheSize(indexer.cache),
         )
 
     @asynccontextmanager
@@ -143,9 +146,10 @@ class Services:
 
     async def metrics(self, _: Request) -> Response:
         config = self.config
-        return await run_in_threadpool(
-            metrics, self.statistics, config.connections, self.sessions, config.fleet, config.worker
+        values = ServerMetrics(
+            self.statistics, config.connections, self.sessions, config.fleet, self.cache_size, config.worker
         )
+        return await run_in_threadpool(metrics, values)
 
     async def dashboard_file(self, request: Request) -> Response:
         return self.frontends.file(request.path_params["name"])
@@ -160,6 +164,7 @@ def make_app(sessions: Sessions, config: AppConfig = AppConfig()) -> Starlette: 
             Middleware(RequestLog, services.statistics),
             Middleware(SecurityHeaders),
             Middleware(RayProxy),
+            Middleware(FormQueries),
             Middleware(Limits),
             Middleware(Compression),
             Middleware(Budgets, config.budget),

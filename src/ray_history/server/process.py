@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from pathlib import Path
@@ -11,18 +10,18 @@ import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 
+from ray_history.connections import Connections, LimitedConnection
+from ray_history.index.build.confinement import refuse_new_privileges
 from ray_history.index.settings import make_indexer
 from ray_history.log_setup import configure_logging
 from ray_history.server.app import AppConfig, make_app
 from ray_history.server.auth import allowed_hosts, make_backend
 from ray_history.server.http.budget import Budget
-from ray_history.server.http.connections import Connections, LimitedConnection
 from ray_history.server.http.shutdown import leave
 from ray_history.server.live import api_server, make_fleet
 from ray_history.server.sessions.manager import Sessions
 from ray_history.server.settings import ServerSettings
 
-_PR_SET_NO_NEW_PRIVS = 38
 _SETTINGS = "RAY_HISTORY_SERVE_SETTINGS"
 """Environment variable that passes the settings to the worker processes."""
 
@@ -57,7 +56,7 @@ def application(settings: ServerSettings) -> ASGIApp:
 
 def serve(settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT; running requests are finished."""
-    _refuse_new_privileges()
+    refuse_new_privileges()
     os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
     signal.signal(signal.SIGTERM, leave)
     uvicorn.run(
@@ -76,13 +75,6 @@ def serve(settings: ServerSettings) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=30,
     )
-
-
-def _refuse_new_privileges() -> None:
-    """Let no program that this process starts, such as those that build sessions, gain privileges by setuid files."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:  # Linux only
-        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def from_environment() -> ASGIApp:

@@ -19,6 +19,7 @@ from ray_history.server.api import (
 from ray_history.server.completeness import status
 from ray_history.server.logs import browse
 from ray_history.server.logs import routes as logs
+from ray_history.server.metrics import routes as metrics
 from ray_history.server.sessions.routes import SessionRoute
 from ray_history.server.ui.session import diagnosis, download
 
@@ -36,6 +37,7 @@ ROUTES: tuple[SessionRoute, ...] = (
     *data.routes,
     *train.routes,
     *serve.routes,
+    *metrics.routes,
     *misc.routes,
     *status.routes,
     *diagnosis.routes,

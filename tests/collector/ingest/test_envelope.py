@@ -83,6 +83,8 @@ def test_a_node_id_in_hex_or_missing_is_no_obstacle() -> None:
         event(sessionName="../../etc"),
         event(sessionName=5),
         event(sessionName="x" * 300),
+        event(sessionName="no UTF-8: #").replace(b"#", b"\xff"),
+        event(timestamp="no UTF-8: #").replace(b"#", b"\xff"),
         event(eventType=["list"]),
         b"[" * 100_000,
     ],

@@ -52,6 +52,7 @@ async def request(
     path: str = "/v1/events",
     chunks: tuple[bytes, ...] = (b"",),
     cut: bool = False,
+    kind: bytes = b"application/json",
 ) -> tuple[int | None, dict[str, str], bytes]:
     messages = [
         {"type": "http.request", "body": chunk, "more_body": cut or number < len(chunks) - 1}
@@ -67,7 +68,8 @@ async def request(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await app({"type": "http", "method": method, "path": path}, receive, send)
+    scope = {"type": "http", "method": method, "path": path, "headers": [(b"content-type", kind)] if kind else []}
+    await app(scope, receive, send)
     if not sent:
         return None, {}, b""
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -132,6 +134,20 @@ def test_a_full_spool_refuses_batches_until_there_is_space(app: IngestApp, spool
 def test_a_sender_that_leaves_in_the_middle_leaves_nothing(app: IngestApp, spool: CountingSpool) -> None:
     assert post(app, b"[1,", cut=True)[0] is None
     assert kept(spool) == []
+
+
+@pytest.mark.parametrize("kind", [b"", b"text/plain", b"application/x-www-form-urlencoded", b"application/jsonp"])
+def test_only_json_is_taken(app: IngestApp, spool: CountingSpool, kind: bytes) -> None:
+    status, headers, body = asyncio.run(request(app, chunks=(b"[]",), kind=kind))
+    assert (status, body) == (415, b"a batch is not sent as application/json\n")
+    assert headers["connection"] == "close"
+    assert kept(spool) == []
+    assert app.refused["content type"] == 1
+
+
+@pytest.mark.parametrize("kind", [b"application/json; charset=utf-8", b"Application/JSON"])
+def test_json_may_name_its_charset(app: IngestApp, kind: bytes) -> None:
+    assert asyncio.run(request(app, chunks=(b"[]",), kind=kind))[0] == 200
 
 
 def test_other_paths_and_methods_are_refused(app: IngestApp) -> None:

@@ -160,6 +160,22 @@ def test_damage_is_left_to_the_upload(desk: RecordedDesk) -> None:
     assert desk.names() == ["a"]
 
 
+def test_a_journal_keeps_events_that_were_damaged_on_disk(desk: RecordedDesk, tmp_path: Path) -> None:
+    desk.spool.append([batch("a"), batch("b"), batch("c")])
+    desk.journal.write()
+    (segment,) = desk.spool.waiting()
+    desk.spool.close()
+    data = segment.path.read_bytes()
+    segment.path.write_bytes(data.replace(b'"b"', b'"x"'))
+    successor = RecordedDesk(tmp_path, desk.store)
+    successor.journal.write()
+    successor.spool.seal()
+    successor.shipper.ship_all()
+    assert set(successor.names()) == {"a", "b", "c"}
+    assert successor.files().event_files
+    successor.spool.close()
+
+
 def test_it_is_due_an_interval_after_the_first_event(desk: RecordedDesk) -> None:
     journal = Journal(desk.spool, desk.shipper._destination, desk.sessions, 0.05)
     due = threading.Event()

@@ -19,9 +19,10 @@ from ray_history.archive.session_files import events_of, list_session
 from ray_history.archive.stores.cloud import CloudStore
 from ray_history.archive.stores.memory import MemorySettings
 from ray_history.collector.destination import Destination
+from ray_history.collector.ingest.foreign_sessions import ForeignSessions
 from ray_history.collector.ingest.journal import Journal
 from ray_history.collector.ingest.shipper import EventShipper
-from ray_history.collector.ingest.spool import Spool
+from ray_history.collector.ingest.spool import Segment, Spool
 from ray_history.collector.ledger import LedgerBook
 from tests.collector.collector_process import SESSION, event
 from tests.support.captured import captured
@@ -49,6 +50,8 @@ class SessionObserver:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
+        self.local = {SESSION}
+        self._foreign = ForeignSessions(self.local.__contains__, Path("/tmp/ray"), most=3)
 
     def own_node(self, session: str) -> str | None:
         return OWN
@@ -58,6 +61,12 @@ class SessionObserver:
 
     def current_session(self) -> str | None:
         return SESSION
+
+    def is_local(self, session: str) -> bool:
+        return self._foreign.is_local(session)
+
+    def admits(self, session: str) -> bool:
+        return self._foreign.admits(session)
 
 
 class Desk:
@@ -76,6 +85,12 @@ class Desk:
         self.spool.append(bodies)
         self.spool.seal()
         return self.shipper.ship_all()
+
+    def stored_by(self, session: str) -> list[str]:
+        """The ids of the stored events of one session, sorted."""
+        found = [each.key for each in self.store.list("cluster-history") if f"/{session}/" in each.key]
+        events = [json.loads(line) for key in found for line in gzip.decompress(self.store.get(key)).splitlines()]
+        return sorted(each["eventId"] for each in events)
 
     def stored(self) -> Counter[bytes]:
         for session, _ in self.sessions.seen:
@@ -136,13 +151,16 @@ def test_shipping_again_after_a_crash_writes_the_same_objects_and_counts_once(tm
     desk.spool.close()
 
 
+def killed(_: Segment) -> None:
+    raise InterruptedError("the process dies here")
+
+
 def test_a_segment_that_was_counted_but_not_removed_is_not_counted_again(tmp_path: Path) -> None:
     store = FailingStore()
     desk = Desk(tmp_path, store)
-    removed = desk.spool.remove
-    desk.spool.remove = lambda _: None  # type: ignore[method-assign] # the process dies here
-    desk.ship(json.dumps([event("1")]).encode())
-    desk.spool.remove = removed  # type: ignore[method-assign]
+    desk.spool.remove = killed  # type: ignore[method-assign]
+    with pytest.raises(InterruptedError):
+        desk.ship(json.dumps([event("1")]).encode())
     desk.spool.close()
     desk = Desk(tmp_path, store)
     assert desk.shipper.ship_all() == 1
@@ -173,6 +191,15 @@ def test_events_without_session_are_quarantined_and_counted(desk: Desk) -> None:
     assert (account.received, account.stored, account.quarantined) == (3, 1, 2)
 
 
+def test_an_event_whose_names_are_not_utf_8_does_not_hold_up_others(desk: Desk) -> None:
+    foreign, good = json.dumps(event("1")).encode().replace(b"TASK", b"TA\xffK"), json.dumps(event("2")).encode()
+    assert b"\xff" in foreign
+    desk.ship(b"[" + foreign + b"," + good + b"]")
+    assert list(desk.stored()) == [good]
+    (key,) = [found.key for found in desk.store.list("history-quarantine")]
+    assert gzip.decompress(desk.store.get(key)) == foreign + b"\n"
+
+
 def test_an_event_that_does_not_name_its_node_is_filed_under_this_one(desk: Desk) -> None:
     desk.ship(json.dumps([{**event("1"), "nodeId": ""}]).encode())
     assert any(f"/{OWN}/" in found.key for found in desk.store.list("cluster-history"))
@@ -196,3 +223,88 @@ def test_events_are_counted_by_type_within_bounds(desk: Desk, monkeypatch: pytes
     desk.ship(body("B", "D" * 1000))
     assert desk.ledgers.session(SESSION).events.types == {"A": 3, "B": 2}
     assert desk.ledgers.session(SESSION).events.received == 7
+
+
+def forged(number: int) -> bytes:
+    """A batch in which each event names another session."""
+    return json.dumps([event(f"forged{n}", session=f"{SESSION}{n}") for n in range(number)]).encode()
+
+
+def real(name: str) -> bytes:
+    return json.dumps([event(name)]).encode()
+
+
+def test_few_sessions_that_this_machine_does_not_have_are_stored(desk: Desk) -> None:
+    desk.ship(forged(5000))
+    assert {session for session, _ in desk.sessions.seen} == {f"{SESSION}{n}" for n in range(3)}
+    assert len(list(desk.store.list("cluster-history"))) == 3
+    (key,) = [found.key for found in desk.store.list("history-quarantine")]
+    assert len(read(desk, key)) == 4997, "nothing is lost"
+    assert len(desk.ledgers.saved.sessions) == 4
+    assert desk.ledgers.session(SESSION).events.quarantined == 4997
+
+
+def test_real_events_do_not_wait_behind_forged_sessions(desk: Desk) -> None:
+    for number in range(3):
+        desk.spool.append([forged(10), real(f"real{number}")])
+        desk.spool.seal()
+    desk.store.puts_left = 3
+    with pytest.raises(Unreachable):
+        desk.shipper.ship_all()
+    stored = desk.stored_by(SESSION)
+    assert stored == ["real0", "real1", "real2"], "the first three puts"
+    assert desk.spool.pending.bodies == 6, "a segment stays until all of it is stored"
+    desk.store.puts_left = None
+    assert desk.shipper.ship_all() == 3
+    assert desk.ledgers.session(SESSION).events.stored == 3
+    assert desk.ledgers.session(f"{SESSION}0").events.stored == 3
+
+
+def test_segments_that_were_stored_ahead_are_stored_again_after_a_crash(tmp_path: Path) -> None:
+    store = FailingStore()
+    desk = Desk(tmp_path, store)
+    for number in range(2):
+        desk.spool.append([forged(2), real(f"real{number}")])
+        desk.spool.seal()
+    store.puts_left = 3
+    with pytest.raises(Unreachable):
+        desk.shipper.ship_all()
+    desk.spool.close()
+    store.puts_left = None
+    desk = Desk(tmp_path, store)
+    assert desk.shipper.ship_all() == 2
+    assert desk.ledgers.session(SESSION).events.stored == 2
+    assert desk.stored_by(SESSION) == ["real0", "real1"]
+    assert desk.stored_by(f"{SESSION}1") == ["forged1", "forged1"]
+    desk.spool.close()
+
+
+def test_a_session_that_gets_its_directory_meanwhile_is_stored(desk: Desk) -> None:
+    desk.spool.append([forged(2)])
+    desk.spool.seal()
+    desk.store.puts_left = 0
+    with pytest.raises(Unreachable):
+        desk.shipper.ship_all()
+    desk.sessions.local.add(f"{SESSION}0")
+    desk.store.puts_left = None
+    assert desk.shipper.ship_all() == 1
+    assert desk.stored_by(f"{SESSION}0") == ["forged0"]
+    assert desk.stored_by(f"{SESSION}1") == ["forged1"]
+
+
+def test_a_segment_becomes_a_bounded_number_of_files(desk: Desk) -> None:
+    nodes = [f"{n:056x}" for n in range(1000)]
+    desk.ship(json.dumps([{**event(f"{n:04}"), "nodeId": node} for n, node in enumerate(nodes)]).encode())
+    assert len(list(desk.store.list("cluster-history"))) == 101
+    assert desk.stored_by(SESSION) == [f"{n:04}" for n in range(1000)]
+
+
+def test_events_with_and_without_this_nodes_id_share_a_file(desk: Desk) -> None:
+    desk.ship(json.dumps([event("1") | {"nodeId": ""}, event("2") | {"nodeId": OWN}]).encode())
+    assert desk.stored_by(SESSION) == ["1", "2"]
+
+
+def test_an_event_without_time_does_not_stop_the_others(desk: Desk) -> None:
+    desk.ship(json.dumps([event("1") | {"timestamp": ""}]).encode())
+    assert desk.ship(real("2")) == 1
+    assert desk.stored_by(SESSION) == ["1", "2"]

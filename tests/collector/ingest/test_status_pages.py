@@ -10,7 +10,14 @@ from ray_history.collector.ingest.status_pages import METRICS, pages
 
 STATUS: dict[str, Any] = {
     "warnings": [],
-    "intake": {"batches": 3, "bytes": 12345678, "duplicated": 0, "refused": {"full": 1, "busy": 0}},
+    "intake": {
+        "batches": 3,
+        "bytes": 12345678,
+        "duplicated": 0,
+        "refused": {"full": 1, "busy": 0},
+        "connections": 2,
+        "closed": {"unfinished": 4},
+    },
     "spool": {"bytes": 20, "limit": 100, "full": False, "lag_seconds": 0.5},
     "store": {"ever_reached": True, "reached": True, "error": "", "failures": 0},
     "sessions": {
@@ -46,6 +53,7 @@ def test_metrics_are_prometheus_text() -> None:
     prefix = "ray_history_collector_"
     assert found[f"{prefix}batch_bytes_total",] == 12345678
     assert found[f"{prefix}refused_batches_total", ("reason", "full")] == 1
+    assert found[f"{prefix}connections_closed_total", ("reason", "unfinished")] == 4
     assert found[f"{prefix}events_stored_total", ("session", "session_x")] == 5
     assert found[f"{prefix}store_reached",] == 1
     assert "events_dropped_by_ray_total{" not in text, "an unknown number is not 0"

@@ -70,7 +70,7 @@ class Watched:
 class Node:
     """The log directory of a node, its shipper, and its part of the archive."""
 
-    def __init__(self, folder: Path, store: Store | None = None, **limits: int) -> None:
+    def __init__(self, folder: Path, store: Store | None = None, **limits: Any) -> None:
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.state_file = folder / "state" / "logs.json"

@@ -168,6 +168,14 @@ def test_events_and_the_hook_file_are_the_last_resorts(root: Path) -> None:
     assert node.node_id(current) == HEAD
 
 
+def test_a_damaged_hook_file_is_ignored(root: Path) -> None:
+    node = RayNode(root, head=False)
+    current = node.current()
+    assert current is not None
+    (root / "raylet_node_id").write_bytes(b"\xff" * 56)
+    assert node.node_id(current) is None
+
+
 def test_the_users_setting_takes_precedence(root: Path) -> None:
     port_file(root / NEW, "metrics_export", WORKER)
     node = RayNode(root, head=False, node_id=HEAD.upper(), session_dir=root / OLD)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ray_history.collector.polling.dashboard_client import (
+    ALONE_BYTES,
     Answer,
     BadStatus,
     Dashboard,
     Misconfigured,
     Refused,
+    TimedOut,
     TooLarge,
     Unreachable,
     dashboard_url,
     ray_token,
 )
+from tests.support.waiting import until
 
 from .dashboard_stand_in import DashboardStandIn
 
@@ -97,6 +102,38 @@ def test_every_other_status_is_an_error(ray: DashboardStandIn, status: int, kind
 def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:9"):
         Dashboard("http://127.0.0.1:9", no_token).get("/x", timeout=5)
+
+
+def test_an_error_does_not_keep_what_was_read() -> None:
+    body = b"x" * (8 << 20)
+    tracemalloc.start()
+    try:
+        with (
+            raw_server(b"HTTP/1.1 200 OK\r\n\r\n", body, 3600.0) as endless,
+            pytest.raises(TooLarge) as error,
+        ):
+            Dashboard(endless, no_token, max_body=6 << 20).get("/large", timeout=200)
+        assert tracemalloc.get_traced_memory()[0] < 3 << 20, error
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_answers_are_read_one_after_the_other_and_small_ones_beside_them(ray: DashboardStandIn) -> None:
+    large = b"x" * (ALONE_BYTES + 1)
+    ray.answers |= {"/large": large, "/small": b"{}"}
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * len(large))
+    with ThreadPoolExecutor() as threads, raw_server(head, large, 3600.0) as endless:
+        first = Dashboard(endless, no_token)
+        second = Dashboard(ray.url, no_token, turn=first.turn)
+        reading = threads.submit(first.get, "/x", timeout=200)
+        until(first.turn.locked)
+        with pytest.raises(TimedOut):
+            second.get("/large", timeout=0.5)
+        assert second.get("/small", timeout=30).body == b"{}"
+        assert not reading.done()
+    with pytest.raises(Unreachable):
+        reading.result()
+    assert second.get("/large", timeout=30).body == large
 
 
 @pytest.mark.parametrize(

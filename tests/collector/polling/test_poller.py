@@ -26,7 +26,8 @@ from ray_history.collector.node.identity import RayNode
 from ray_history.collector.polling import ENDPOINTS, Poller, PollReport, has_content, with_extras
 from ray_history.collector.polling.agent_metrics import scrape
 from ray_history.collector.polling.dashboard_client import Dashboard
-from ray_history.collector.polling.endpoints import UNFINISHED_TASKS
+from ray_history.collector.polling.endpoints import ALL_TASKS, UNFINISHED_TASKS
+from ray_history.collector.polling.memory import LARGE, SMALL
 from tests.support.captured import captured
 from tests.support.ray_cluster import RayCluster
 from tests.support.ray_versions import needs_ray
@@ -163,6 +164,45 @@ def test_actors_are_polled_though_events_describe_them(bench: Bench) -> None:
     bench.final()
     assert bench.ray.asked(LOGICAL_ACTORS) == 3
     assert bench.body(ACTORS) == bench.ray.answers[ACTORS]
+
+
+def test_the_page_of_actors_follows_their_list(bench: Bench) -> None:
+    bench.poll(2)
+    assert bench.ray.asked(LOGICAL_ACTORS) == 1
+    bench.ray.answers[ACTORS] = rows({"actor_id": "a1", "state": "DEAD"})
+    bench.ray.answers[LOGICAL_ACTORS]["data"]["actors"]["a1"]["state"] = "DEAD"
+    bench.poll()
+    assert json.loads(bench.stored()["restful__logical__actors"])["data"]["actors"]["a1"]["state"] == "DEAD"
+    bench.ray.answers[LOGICAL_ACTORS]["data"]["actors"]["large"] = {"name": "x" * (1 << 20)}
+    bench.poll(2)  # the second of these is due anyhow
+    requested = bench.ray.asked(LOGICAL_ACTORS)
+    bench.ray.answers[ACTORS] = rows({"actor_id": "a1", "state": "DEAD"}, {"actor_id": "a2", "state": "ALIVE"})
+    bench.poll()
+    assert bench.ray.asked(LOGICAL_ACTORS) == requested == 3, "a large page is requested every fourth time only"
+
+
+@pytest.mark.parametrize(
+    ("version", "bytes_of_one", "requests"),
+    [
+        ("2.60.0", 0, 0),
+        ("2.54.1", 0, 0),
+        ("3.0.0.dev0", 0, 0),
+        ("nightly", 0, 0),
+        ("2.53.0", 0, 7),
+        ("2.49.2", SMALL, 2),
+        ("2.49.2", LARGE, 1),
+    ],
+)
+def test_all_tasks_of_a_ray_that_sends_few_spans_are_polled_the_rarer_the_larger_their_list_is(
+    bench: Bench, version: str, bytes_of_one: int, requests: int
+) -> None:
+    bench.ray.answers["/api/version"] = {"version": "4", "ray_version": version, "session_name": SESSION}
+    bench.ray.answers[ALL_TASKS.url] = rows({"task_id": "t1", "name": "x" * bytes_of_one})
+    bench.poll(8)  # the first one finds the version
+    assert bench.ray.asked(ALL_TASKS.url) == requests
+    bench.final()
+    assert bench.ray.asked(ALL_TASKS.url) == requests + bool(requests)
+    assert (bench.body(ALL_TASKS.url) is not None) == bool(requests)
 
 
 def test_tasks_that_ended_are_not_kept_as_running(bench: Bench) -> None:
@@ -610,7 +650,7 @@ def test_an_answer_after_the_deadline_is_not_stored(bench: Bench) -> None:
 
 def test_a_deadline_in_the_past_asks_and_keeps_nothing(bench: Bench) -> None:
     report = bench.poller.poll(SESSION, deadline=time.monotonic())
-    due = (polling.When.ONCE, polling.When.EVERY_POLL, polling.When.EVERY_FOURTH)
+    due = (polling.When.ONCE, polling.When.EVERY_POLL, polling.When.WITH_ACTORS)
     assert report.failed == len([e for e in ENDPOINTS if e.when in due])
     assert (bench.stored(), bench.ray.requests) == ({}, [])
 

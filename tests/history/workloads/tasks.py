@@ -114,9 +114,9 @@ assert ray.get(list(pair.remote())) == [1, 2]
 ray.get(profiled.remote())
 ray.get(leaf.options(name="a näme of its own", num_cpus=0.5, memory=1000).remote(7))
 ray.get(leaf.options(label_selector={"zone": "east"}).remote(8))
-ray.get(
-    leaf.options(label_selector={"zone": "nowhere"}, fallback_strategy=[{"label_selector": {"zone": "east"}}]).remote(9)
-)
+if tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 51):  # the first with this option
+    elsewhere = [{"label_selector": {"zone": "east"}}]
+    ray.get(leaf.options(label_selector={"zone": "nowhere"}, fallback_strategy=elsewhere).remote(9))
 ray.get(leaf.remote(leaf.remote(10)))
 ray.get(leaf.remote(ray.put(11)))
 swallow(leaf.options(runtime_env={"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}).remote(12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.engine import Cancelled, Limits
 from ray_history.history.read.tables import Tables
 from ray_history.index.build import pool as pools
+from ray_history.index.build.confinement import why_unconfined
 from ray_history.index.build.order import BuildFailed, Progress
 from ray_history.index.build.pool import BuildPool
 from ray_history.index.build.usage import memory_of
@@ -40,7 +42,7 @@ class HostileStandIn:
     """A store whose event files of one cluster are never read to their end, in one of several ways."""
 
     def __init__(self, archive: Path, ways: dict[str, str]) -> None:
-        self._store, self._ways = open_store(DirectorySettings(archive)), ways
+        self._archive, self._store, self._ways = archive, open_store(DirectorySettings(archive)), ways
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -53,6 +55,8 @@ class HostileStandIn:
             pass
         if way == "unreachable":
             raise Unreachable("no route to the bucket")
+        if way == "escapes":
+            (self._archive.parent / "stolen").write_text("from the bucket")
         if way == "breaks":
             raise LookupError("what no one expects")
         return self._store.get(key)
@@ -79,7 +83,7 @@ def serve(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
     def make(way: str = "", *, seconds: int = 100, disk: int = 1 << 30) -> Indexer:
         factory = partial(in_process, tmp_path / "archive", {"hostile": way} if way else {})
-        pool = BuildPool(factory, LIMITS, processor_seconds=seconds, disk=disk)
+        pool = BuildPool(factory, LIMITS, tmp_path / "cache", processor_seconds=seconds, disk=disk)
         made.append(Indexer(store, Cache(tmp_path / "cache", 1 << 30), LIMITS, share=False, builds=pool))
         return made[-1]
 
@@ -241,6 +245,22 @@ def test_errors_come_back_as_what_they_are(
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.skipif(bool(why_unconfined()), reason=why_unconfined())
+def test_a_build_writes_to_the_cache_only(serve: Callable[..., Indexer], tmp_path: Path) -> None:
+    with pytest.raises(PermissionError):
+        opened(serve("escapes"), "hostile")
+    assert not (tmp_path / "stolen").exists()
+    assert leftovers(tmp_path) == []
+
+
+def test_builds_go_on_after_the_cache_was_removed(serve: Callable[..., Indexer], tmp_path: Path) -> None:
+    indexer = serve()
+    opened(indexer, "calm").close()
+    shutil.rmtree(tmp_path / "cache")
+    with opened(indexer, "calm") as found:
+        assert found.manifest.rows["nodes"] == 2
+
+
 def test_a_small_session_does_not_wait_for_a_large_one(
     serve: Callable[..., Indexer], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,8 +293,10 @@ from pathlib import Path
 from tests.index.build.test_pool import *
 
 archive = Path(sys.argv[1])
-pool = BuildPool(partial(in_process, archive, {"hostile": "hangs"}), LIMITS, processor_seconds=100, disk=1 << 30)
-indexer = Indexer(open_store(DirectorySettings(archive)), Cache(archive.parent / "cache", 1 << 30), builds=pool)
+cache = archive.parent / "cache"
+factory = partial(in_process, archive, {"hostile": "hangs"})
+pool = BuildPool(factory, LIMITS, cache, processor_seconds=100, disk=1 << 30)
+indexer = Indexer(open_store(DirectorySettings(archive)), Cache(cache, 1 << 30), builds=pool)
 threads = ThreadPoolExecutor(1)
 threads.submit(opened, indexer, "hostile")
 print(running(indexer), flush=True)

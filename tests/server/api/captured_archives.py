@@ -119,6 +119,7 @@ def every_url() -> list[str]:
         "job_or_submission_id": "fx-env",
         "job_id": "07000000",
         "protocol": "gcs",
+        "label": "State",
         "package_name": "x.zip",
     }
     paths = [route.path for module in MODULES for route in module.routes]

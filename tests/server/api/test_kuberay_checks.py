@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
@@ -167,3 +168,29 @@ def test_an_actor_is_found_by_its_id(ask: Any) -> None:
     detail = ask(f"/logical/actors/{first}").json
     assert detail["result"] is True
     assert detail["data"]["detail"]["actorId"] == first
+
+
+def test_the_history_tab_of_the_kuberay_dashboard_finds_what_it_asks_for(server: Served) -> None:
+    """Its requests in their order. They come through its own server, which passes cookies on and reads JSON or text."""
+    with requests.Session() as browser:
+
+        def asked(path: str) -> requests.Response:
+            answer = browser.get(server.url + path, timeout=60)
+            assert answer.status_code == 200, (path, answer.text)
+            return answer
+
+        (listed,) = [row for row in asked("/clusters").json() if row["sessionName"] == captured().session]
+        assert {"name", "namespace", "createTime", "createTimeStamp"} <= listed.keys()
+        entered = asked(f"/enter_cluster/{listed['namespace']}/{listed['name']}/{listed['sessionName']}")
+        assert (entered.history, entered.json()["result"]) == ([], "success")
+        assert {cookie.path for cookie in browser.cookies} == {"/"}, "the tab has another path"
+        tasks = asked("/api/v0/tasks").json()["data"]["result"]["result"]
+        assert {"task_id", "name", "state", "job_id", "type", "func_or_class_name"} <= tasks[0].keys()
+        nodes = asked("/nodes?view=summary").json()["data"]["summary"]
+        assert all(node["hostname"] and node["ip"] for node in nodes)
+        head = next(node["raylet"]["nodeId"] for node in nodes if node["raylet"]["isHeadNode"])
+        files = asked(f"/api/v0/logs?node_id={head}").json()["data"]["result"]
+        assert "raylet.out" in files["raylet"]
+        for lines in (1000, -1):
+            log = asked(f"/api/v0/logs/file?node_id={head}&filename=raylet.out&lines={lines}&filter_ansi_code=true")
+            assert "(raylet)" in log.text

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ray_history.server.api.metrics import metrics
-from ray_history.server.http.connections import Connections
+from ray_history.connections import Connections
+from ray_history.server.api.metrics import CacheSize, ServerMetrics, metrics
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 
@@ -32,9 +32,8 @@ EXPECTED = {
     "ray_history_heads_silent_total": ("counter", set()),
 }
 
-SESSIONS: Any = SimpleNamespace(
-    open_count=2, opened_total=3, indexer=SimpleNamespace(cache=SimpleNamespace(used_bytes=lambda: 4096))
-)
+SESSIONS: Any = SimpleNamespace(open_count=2, opened_total=3)
+CACHE: Any = SimpleNamespace(used_bytes=lambda: 4096)
 
 
 def page(worker: str = "") -> str:
@@ -42,7 +41,9 @@ def page(worker: str = "") -> str:
     statistics.requests["GET", 200], statistics.seconds = 2, 0.75
     for seconds in (0.25, 0.5):
         statistics.durations.observe(seconds)
-    return bytes(metrics(statistics, Connections(), SESSIONS, Fleet(), worker).body).decode()
+    return bytes(
+        metrics(ServerMetrics(statistics, Connections(), SESSIONS, Fleet(), CacheSize(CACHE), worker)).body
+    ).decode()
 
 
 def test_names_and_types_are_stable() -> None:
@@ -88,3 +89,11 @@ def test_values_are_those_of_the_process() -> None:
 def test_every_metric_is_documented(name: str) -> None:
     documents = (DOCS / "server.md").read_text() + (DOCS / "live-clusters.md").read_text()
     assert f"`{name}`" in documents
+
+
+def test_the_cache_is_not_measured_at_each_request() -> None:
+    now, sizes = 100.0, iter([1, 2])
+    size = CacheSize(SimpleNamespace(used_bytes=lambda: next(sizes)), lambda: now)  # type: ignore[arg-type]
+    assert [size.read() for _ in range(3)] == [1, 1, 1]
+    now += 30
+    assert size.read() == 2

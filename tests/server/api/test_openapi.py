@@ -18,6 +18,8 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.history.registry import TABLES
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES
+from tests.metrics import generated
+from tests.server.metrics.recorded_sessions import write_metrics
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -29,7 +31,9 @@ HEAD = max(captured().events, key=lambda node: len(captured().events[node]))
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("openapi")
     store = open_store(DirectorySettings(folder / "archive"))
-    write_archive(store, Generation.C, Cluster("default", "demo"))
+    owner = Cluster("default", "demo")
+    write_archive(store, Generation.C, owner)
+    write_metrics(store, generated.cluster(["up", "sum(ray_tasks) by (State)"], scrapes=10), owner, captured().session)
     for file in (folder / "archive").rglob("*"):
         os.utime(file, (1e9, 1e9))  # long ago: nothing is followed
     with served(store, folder / "cache") as running:
@@ -52,6 +56,9 @@ def existing_values(server: Served) -> dict[str, list[str]]:
         "filename": ["raylet.out", "gcs_server.out"],
         "name": ["raylet.out", "events", ""],
         "sort": ["state", "job_id", "node_id"],
+        "query": ["up", "sum(rate(ray_tasks[5m])) by (State)", "vector(1)", "(("],
+        "match[]": ["up", "{job='ray'}", "sum(up)"],
+        "label": ["__name__", "instance"],
     }
 
 
@@ -73,7 +80,7 @@ def test_every_path_is_described_with_its_parameters_and_answers() -> None:
 def test_every_answer_has_the_described_shape(server: Served, tmp_path: Path) -> None:
     """Half of the requests use values that exist. Packages are left out: they are refused with a server error."""
     words = [
-        f"[dictionaries.{name}]\nvalues = {json.dumps(values)}\n" for name, values in existing_values(server).items()
+        f'[dictionaries."{name}"]\nvalues = {json.dumps(values)}\n' for name, values in existing_values(server).items()
     ]
     bound = [f'"{name}" = {{ dictionary = "{name}", probability = 0.5 }}\n' for name in existing_values(server)]
     (tmp_path / "schemathesis.toml").write_text("".join(words) + "[parameters]\n" + "".join(bound))
@@ -87,7 +94,7 @@ def test_every_answer_has_the_described_shape(server: Served, tmp_path: Path) ->
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -90,7 +90,7 @@ SESSIONS += ["snake", "numbers"]
 
 def urls(server: Served, base: str) -> Iterator[str]:
     """Every route, with IDs of the session."""
-    ids = {"protocol": "gcs", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
+    ids = {"protocol": "gcs", "label": "State", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
     ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file", "name": "raylet.out"}
     for path in (route.path for route in ROUTES):
         url = re.sub(r"{(\w+)[^}]*}", lambda part: ids[part[1]], path)

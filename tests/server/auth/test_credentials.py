@@ -34,6 +34,13 @@ def test_tokens_are_removed_from_any_headers(noise: bytes) -> None:
     assert b"a=1" in dict(left)[b"cookie"]
 
 
+@pytest.mark.parametrize("space", [b" ", b"\t", b"\x1d", b"\x85", b"\xa0"])
+def test_a_cookie_that_is_read_is_removed_whatever_white_space_precedes_it(space: bytes) -> None:
+    headers = [(b"cookie", b"a=1;" + space + COOKIE.encode() + b"=secret")]
+    assert bearer(headers) == "secret"
+    assert without_tokens(headers) == [(b"cookie", b"a=1")]
+
+
 @pytest.mark.parametrize(
     ("networks", "address", "trusted"),
     [

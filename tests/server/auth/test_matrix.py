@@ -60,6 +60,7 @@ EXAMPLES = {
     "actor_id": "22" * 16,
     "protocol": "gcs",
     "package_name": "x.zip",
+    "label": "State",
     "rest": "anything",
     "name": "index.html",
     "namespace": "default",
@@ -125,17 +126,21 @@ class Matrix:
     def __init__(self, port: int, found: list[Place]) -> None:
         self._port, self.places = port, found
 
-    def ask(self, method: str, path: str, token: str | None, cookies: str = "", accept: str = "*/*") -> Answer:
+    def ask(
+        self, method: str, path: str, token: str | None, cookies: str = "", accept: str = "*/*", form: str | None = None
+    ) -> Answer:
         headers = {"Accept": accept} | (bearer(token) if token else {})
         if cookies:
             headers["Cookie"] = cookies
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
         if method == "WEBSOCKET":
             method = "GET"
             headers |= {"Connection": "Upgrade", "Upgrade": "websocket"}
             headers |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
-            connection.request(method, path, headers=headers)
+            connection.request(method, path, body=form, headers=headers)
             answer = connection.getresponse()
             told = {name.lower(): value for name, value in answer.getheaders()}
             body = b"" if answer.status == 101 else answer.read()
@@ -248,7 +253,15 @@ def test_metrics_contain_no_names(matrix: Matrix) -> None:
     assert set(re.findall(r"[{,](\w+)=", told)) <= {"le", "method", "status", "reason"}, "everybody sees the labels"
 
 
+def test_a_query_in_a_form_needs_the_same_rights(matrix: Matrix) -> None:
+    path = f"/s/default/demo/{SESSION}/prometheus/api/v1/query"
+    for token, status in ((None, 401), (WRONG, 403), (BOB, 404)):
+        assert matrix.ask("POST", path, token, form="query=1").status == status
+    assert "no metrics of this session" in matrix.ask("POST", path, ADA, form="query=1").body.decode()
+
+
 def test_post_is_only_for_signing_in(matrix: Matrix) -> None:
+    assert {place.pattern for place in matrix.places if "POST" in place.methods} <= OPEN
     for place in matrix.places:
         if "POST" not in place.methods and place.pattern not in OPEN:
             path = (f"/s/default/demo/{SESSION}" if place.below == BY_PATH else "") + place.path()

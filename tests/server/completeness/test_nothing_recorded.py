@@ -15,7 +15,7 @@ from tests.server.ui.written_sessions import SESSION, write_session
 from tests.support.waiting import until
 
 BROWSER = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
-LEDGER = {"role": "head", "ended": "graceful", "alive_until": 1_700_000_000.0, "started": 1.0}
+LEDGER = {"role": "head", "ended": "graceful", "alive_until": 1_700_000_000.0, "started": 1_699_990_000.0}
 S = f"/s/default/silent/{SESSION}"
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ray_history.server.http.compression import Compression, coding
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from ray_history.zstandard import zstd
 
 BROWSER = "gzip, deflate, br, zstd"
 LONG = b'{"a": 1}' * 1000
@@ -68,6 +64,11 @@ def compressed(
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": bodies[-1]})
 
+    start, *sent = run(app, accepted, method)
+    return {name.decode(): value.decode() for name, value in start["headers"]}, sent
+
+
+def run(app: Any, accepted: str, method: str = "GET") -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -78,8 +79,7 @@ def compressed(
 
     scope = {"type": "http", "method": method, "headers": [(b"accept-encoding", accepted.encode())]}
     asyncio.run(Compression(app)(scope, receive, send))
-    start, *sent = messages
-    return {name.decode(): value.decode() for name, value in start["headers"]}, sent
+    return messages
 
 
 def whole(sent: list[dict[str, Any]]) -> bytes:
@@ -88,11 +88,39 @@ def whole(sent: list[dict[str, Any]]) -> bytes:
 
 
 @pytest.mark.parametrize(("accepted", "unpack"), [("gzip", gzip.decompress), ("zstd", zstd.decompress)])
-@pytest.mark.parametrize("bodies", [[LONG], [LONG, LONG], [b"short", b""], [b"a", b"b", b""]])
+@pytest.mark.parametrize(
+    "bodies", [[LONG], [LONG, LONG], [b"short", b""], [b"a", b"b", b""], [LONG * 20], [LONG * 20, LONG, LONG * 20]]
+)
 def test_a_compressed_body_unpacks_to_the_original(accepted: str, unpack: Any, bodies: list[bytes]) -> None:
     headers, sent = compressed(bodies, accepted=accepted)
     assert headers["content-encoding"] == accepted
     assert unpack(whole(sent)) == b"".join(bodies)
+
+
+def test_a_long_body_does_not_hold_up_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    class SlowCompressor:
+        """A stand-in that needs as long as another request."""
+
+        def compress(self, _: bytes) -> bytes:
+            return b"after" if answered.wait(10) else b"before"
+
+        def flush(self) -> bytes:
+            return b""
+
+    monkeypatch.setattr("isal.isal_zlib.compressobj", lambda *_, **__: SlowCompressor())
+
+    async def other_request() -> None:
+        answered.set()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        other = asyncio.create_task(other_request())
+        await send({"type": "http.response.body", "body": LONG * 20})
+        await other
+
+    assert run(app, "gzip")[1]["body"] == b"after"
 
 
 def test_the_length_goes_and_the_tag_becomes_weak() -> None:

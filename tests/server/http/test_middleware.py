@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +13,14 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.api.metrics import metrics
+from ray_history.connections import Connections
+from ray_history.server.api.metrics import CacheSize, ServerMetrics, metrics
 from ray_history.server.app import AppConfig
-from ray_history.server.http.connections import Connections
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
+from ray_history.zstandard import zstd
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 SESSION = captured().session
 S = f"/s/default/demo/{SESSION}"
@@ -141,10 +136,11 @@ def test_a_ray_that_forwards_requests_gets_410_instead_of_404(server: Served, pa
 
 
 def test_metrics_have_exact_counts_of_any_size(server: Served) -> None:
-    statistics = RequestStatistics()
+    statistics, cache_size = RequestStatistics(), CacheSize(server.sessions.indexer.cache)
     for number in (999_999, 12_345_678, 12_345_679):
         statistics.requests["GET", 200], statistics.seconds = number, number + 0.125
-        told = bytes(metrics(statistics, Connections(), server.sessions, Fleet()).body).decode()
+        values = ServerMetrics(statistics, Connections(), server.sessions, Fleet(), cache_size)
+        told = bytes(metrics(values).body).decode()
         numbers = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
         assert float(numbers['ray_history_requests_total{method="GET",status="200"}']) == number
         assert float(numbers["ray_history_request_seconds_total"]) == number + 0.125

@@ -7,7 +7,7 @@ import http.client
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,27 @@ def test_only_harmless_parts_of_the_heads_answer_reach_the_viewer(here: Place) -
     assert {"set-cookie", "access-control-allow-origin", "clear-site-data", "service-worker-allowed"}.isdisjoint(
         answer.headers
     )
+
+
+def test_a_head_speaks_for_its_own_cluster_only(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    for namespace, name in (("default", "demo"), ("team", "other")):
+        write_archive(store, Generation.C, Cluster(namespace, name))
+    for file in (tmp_path / "archive").rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    with place(store, tmp_path) as here:
+        here.head.session = STORED  # that of `team/other` has the same name
+        here.kube.put("RayCluster", ray_cluster("default", "demo"))
+        until(lambda: here.server.get(f"/s/default/demo/{STORED}/_completeness").json["state"] == "live")
+        assert here.server.get(f"/s/team/other/{STORED}/_completeness").json["state"] == "ended"
+
+
+def test_a_head_cannot_fill_the_memory(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "MAX_BODY", 1 << 20)
+    here.head.answers["/nodes"] = (200, {"Content-Type": "application/json"}, b'"%s"' % (b"x" * (1 << 20)))
+    answer = here.server.get(f"{LIVE}/nodes?view=summary")
+    assert "answer is larger than 1 MiB" in answer.headers[NOTE]
+    assert len(answer.body) < 1 << 20
 
 
 def test_pages_come_from_the_server_not_from_the_head(here: Place) -> None:
@@ -496,6 +517,18 @@ def test_only_the_first_request_waits_for_a_head_that_hangs(here: Place, monkeyp
     for path in ("/api/v0/nodes", "/nodes?view=summary", "/", "/_status"):
         assert archived(here, path)
     assert len(here.head.requests) == before
+
+
+def test_the_session_is_opened_while_its_head_hangs(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(gateway, "_PREPARE_AFTER", 0.01)
+    here.head.hangs = True
+    with closing(http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=60)) as waiting:
+        waiting.request("GET", f"{LIVE}/api/v0/nodes")
+        until(lambda: here.server.sessions.open_count == 1, "the archived part is open")
+        here.head.hangs = False
+        answer = waiting.getresponse()
+        assert (answer.status, answer.getheader(NOTE)) == (200, None), "the head is still waited for"
 
 
 @pytest.mark.usefixtures("impatient")

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import Unreachable
+from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import list_session
 from ray_history.archive.stores import Store, open_store
@@ -35,6 +36,9 @@ from ray_history.server.logs import listing as log_listing
 from ray_history.server.logs import stream as log_pieces
 from ray_history.server.logs.targets import Target
 from tests.collector.logs.log_archive import CLUSTER, NODE, SESSION, Node, log_lines
+from tests.history.rebuilt import JOB, lifecycle, task_id
+from tests.history.rebuilt import WORKER as WORKER_ID
+from tests.history.rebuilt import task as defined
 from tests.server.serving import served
 from tests.support.captured import TARBALL, captured, write_archive
 from tests.support.ray_versions import needs_ray
@@ -685,6 +689,46 @@ def test_a_follower_ends_when_the_heartbeat_is_overdue(growing: Growing) -> None
         assert read(1) == b""
 
 
+OF_WORKER = f"worker-{WORKER_ID}-{JOB}-77.out"
+BEFORE_TASK = b":job_id:02000000\n:task_name:quick\nquick\n:task_name:slow\n"
+
+
+@contextmanager
+def running_task(growing: Growing, *, reports_place: bool) -> Iterator[dict[str, str]]:
+    """A task that runs, and the parameters with which its output is followed."""
+    log = {"stdoutFile": f"/tmp/ray/{SESSION}/logs/{OF_WORKER}", "stdoutStart": str(len(BEFORE_TASK))}
+    events = [
+        *(defined(task_id(number), taskName=name) for number, name in enumerate(("quick", "slow"))),
+        lifecycle(task_id(0), ("RUNNING", 1), ("FINISHED", 2), node=NODE, worker=WORKER_ID),
+        lifecycle(task_id(1), ("RUNNING", 3), node=NODE, worker=WORKER_ID, log=log if reports_place else None),
+    ]
+    prefix = layout.session_prefix("", CLUSTER, SESSION)
+    key = layout.event_file_key(prefix, NODE, None, 1_794_787_200_000_000_000)
+    growing.store.put(key, encode_events([json.dumps(event).encode() for event in events]))
+    growing.node.write(OF_WORKER, BEFORE_TASK + b"slow begins\n")
+    growing.node.interval()
+    yield {"task_id": task_id(1), "lines": "-1"}
+
+
+@pytest.mark.parametrize("reports_place", [True, False], ids=["Ray 2.57 and later", "before"])
+def test_a_running_task_is_followed_until_its_worker_begins_the_next(growing: Growing, reports_place: bool) -> None:
+    with running_task(growing, reports_place=reports_place) as query:
+        with growing.followed(**query) as read:
+            assert read(12) == b"slow begins\n"
+            growing.node.write(OF_WORKER, b"slow goes on\nand en")
+            growing.node.interval()
+            assert read(19) == b"slow goes on\nand en"
+            growing.node.write(OF_WORKER, b"ds:task_na")
+            growing.node.interval()
+            assert read(2) == b"ds"
+            growing.node.write(OF_WORKER, b"me:next\nof the next\n")
+            growing.node.interval()
+            assert read(100) == b""
+        for path in ("/api/v0/logs/stream", "/api/v0/logs/file"):
+            whole = b"slow begins\nslow goes on\nand ends"
+            until(lambda path=path, whole=whole: growing.client.get(path, **query).content == whole)
+
+
 def test_the_number_of_followers_is_limited_and_freed_on_disconnect(
     growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -726,9 +770,9 @@ def test_following_reads_only_what_is_new(tmp_path: Path) -> None:
     node.interval()
     node.store.requests.clear()
     assert follower.next_piece() == b"more\n"
-    assert node.store.requests == {"list": 3, "get": 1, "get_range": 2}
+    assert node.store.requests == {"list": 3, "get_range": 3}
     assert follower.next_piece() == b""
-    assert node.store.requests == {"list": 6, "get": 1, "get_range": 2}
+    assert node.store.requests == {"list": 6, "get_range": 3}
     node.shipper.close()
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.server.logs.task_marks import Mark, Part, Run, assign, find_marks
+from ray_history.server.logs.task_marks import BeforeMark, Mark, Part, Run, assign, find_marks
+from tests.fuzz.growth import assert_linear
 
 LOG = (
     ":job_id:02000000\n"
@@ -25,9 +26,33 @@ def test_marks_are_found_whatever_the_pieces(size: int) -> None:
     assert list(find_marks(LOG[at : at + size] for at in range(0, SIZE, size))) == MARKS
 
 
+def test_a_long_line_of_marks_is_searched_once() -> None:
+    assert_linear(lambda text: list(find_marks([text])), lambda size: b":task_name:" * (size // 11))
+
+
 def test_what_is_too_long_for_a_name_is_no_mark() -> None:
     pieces = [b":task_name:", *[b"x" * 30_000] * 5, b"\n:task_name:f\n"]
     assert list(find_marks(pieces)) == [Mark(150_012, b"f")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 16, 1000])
+def test_output_that_grows_ends_before_the_next_mark(size: int) -> None:
+    output, written, most_held = BeforeMark(), b"", 0
+    for at in range(32, SIZE, size):
+        written += output.feed(LOG[at : at + size])
+        if output.is_over:
+            break
+        most_held = max(most_held, len(output.held))
+    assert (written, output.is_over, output.held) == (b"say 0\n", True, b"")
+    assert most_held <= len(":task_name:half")
+
+
+def test_output_is_held_back_only_where_a_mark_may_begin() -> None:
+    output = BeforeMark()
+    assert output.feed(b"one :task") + output.held == b"one :task"
+    assert output.held == b":task"
+    assert output.feed(b"s\n") == b":tasks\n"
+    assert (output.held, output.is_over) == (b"", False)
 
 
 def run(task: str, name: str, *, has_ended: bool = True, start: int | None = None, end: int | None = None) -> Run:

@@ -179,3 +179,8 @@ def test_an_overlong_line_is_never_held_in_memory() -> None:
         tracemalloc.stop()
     assert sent.splitlines() == [b"first", b"<redacted> (a line of more than 8 MiB)", b"last"]
     assert peak < 32 << 20
+
+
+def test_a_line_that_is_not_utf_8_is_redacted_too() -> None:
+    line = b'{"env_vars": {"KEY": "s3cr3t-value \xff"}}\n'
+    assert VALUES[1] not in b"".join(without_secrets(AGENT, iter([line])))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_history.server.redaction.rules import is_secret, redacted
+from ray_history.server.redaction.rules import has_secrets, is_secret, redacted
 
 SECRET = "hunter2-never-shown"
 
@@ -107,3 +107,25 @@ def test_variables_are_redacted_in_any_notation(
 def test_redacting_twice_changes_nothing(value: Any) -> None:
     once = redacted(value)
     assert redacted(once) == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'API_KEY:\n"token": "hunter2"',
+        "API_KEY=\n'token' = 'hunter2'",
+        "API_KEY: 'torn\nexport TOKEN='hunter2'",
+        '--password "torn\n"token": "hunter2"\nrest"',
+    ],
+)
+def test_a_name_without_a_value_does_not_uncover_the_next_one(text: str) -> None:
+    assert "hunter2" not in redacted(text)
+
+
+def test_names_of_variables_may_be_half_a_surrogate_pair() -> None:
+    assert "x1" not in redacted('env_vars: {"\\ud800": ["x1"], \'b\': 1}')
+    assert redacted('env_vars: {"\\ud800": ["x1"]}') == 'env_vars: {"\\ud800":["<redacted>"]}'
+
+
+def test_letters_that_only_patterns_fold_are_seen_in_json() -> None:
+    assert has_secrets('{"pa\u017f\u017fword": "x1"}'.encode())

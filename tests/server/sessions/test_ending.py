@@ -31,7 +31,7 @@ def row_of(server: Served) -> Element | None:
 
 
 def head(ended: str | None, **polled: Any) -> dict[str, Any]:
-    return {"role": "head", "ended": ended, "started": 1.0, "alive_until": 2.0, "polled": polled}
+    return {"role": "head", "ended": ended, "started": 1e9, "alive_until": 1e9 + 1, "polled": polled}
 
 
 @pytest.mark.parametrize(

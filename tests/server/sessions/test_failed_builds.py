@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -101,3 +104,18 @@ def test_other_errors_are_not_remembered(store: Store) -> None:
         with pytest.raises(Unreachable):
             builds.build(order(store), lambda _: None, CancelToken())
     assert inner.builds == 2
+
+
+def test_what_is_remembered_is_small(store: Store) -> None:
+    inner = FailingStandIn(store, BuildFailed("memory", "too large"))
+    builds = BuildsWithPauses(inner)
+    cancel = CancelToken()
+    seen = weakref.ref(cancel)
+    with suppress(BuildFailed):
+        builds.build(order(store), lambda _: None, cancel)
+    del cancel
+    inner.error = None
+    gc.collect()
+    assert seen() is None, "the traceback of the failure keeps what the build had"
+    with pytest.raises(BuildFailed, match="too large"):
+        builds.build(order(store), lambda _: None, CancelToken())

@@ -17,9 +17,10 @@ from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.index.cache import Cache
 from ray_history.index.summary import Summaries, Summary
+from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.overview import OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row
-from ray_history.server.ui.home.session_list import SessionList
+from ray_history.server.ui.home.session_list import ArchiveSource, SessionList
 from tests.server.ui.fleets import Made, session_name, summary_of, write_fleet
 from tests.support.waiting import until
 
@@ -73,7 +74,7 @@ def test_the_state_follows_from_the_heads_last_sign_of_life(known: SessionOvervi
 
 
 def test_a_session_without_ledgers_is_live_while_files_are_stored() -> None:
-    silent = {**summary().facts, "ended": None, "alive_until": None}
+    silent = msgspec.structs.replace(summary().facts, ended=None, alive_until=None)
     accounts = msgspec.structs.replace(summary().accounts, collectors=0, head_ended=False)
     for newest, state in ((NOW - 60, "live"), (NOW - 3600, "ended")):
         known = SessionOverview(summary(facts=silent, accounts=accounts, newest_file=newest))
@@ -112,7 +113,11 @@ def test_a_session_without_ledgers_is_live_while_files_are_stored() -> None:
         ),
         (SessionOverview(summary("lost")), 1.0, "lost contact"),
         (SessionOverview(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
-        (SessionOverview(summary(facts={**summary().facts, "nodes_without_files": 2})), 1.0, "2 nodes missing"),
+        (
+            SessionOverview(summary(facts=msgspec.structs.replace(summary().facts, nodes_without_files=2))),
+            1.0,
+            "2 nodes missing",
+        ),
     ],
 )
 def test_missing_events_are_reported_with_a_reason(known: SessionOverview, share: float | None, short: str) -> None:
@@ -151,9 +156,9 @@ class Counting:
         self._store = store
         self.gets = 0
 
-    def get(self, key: str) -> bytes:
+    def get_range(self, key: str, start: int, length: int) -> bytes:
         self.gets += 1
-        return self._store.get(key)
+        return self._store.get_range(key, start, length)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
@@ -219,6 +224,20 @@ def test_the_ledger_decides_though_the_summary_already_tells_the_end(tmp_path: P
     known.refresh([one], NOW + 30)
     known.refresh([one], NOW + 45)
     assert known.of(one).state(NOW + 45) == ("ended" if then else "live")
+
+
+def test_ledgers_of_removed_sessions_are_forgotten(tmp_path: Path) -> None:
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    known = OverviewCache(store, Summaries(store, Cache(tmp_path / "cache", 1 << 20), share=True), tmp_path / "cache")
+    source = ArchiveSource(SessionCatalog(store, fresh_for=0), known, redact=True)
+    one, body = session(), msgspec.json.encode(account(alive_until=NOW))
+    store.put(layout.marker_key(one.root, one.cluster, one.name), b"")
+    store.put(layout.ledger_key(one.root, one.cluster, one.name, "a" * 56), body)
+    source.refresh(NOW)
+    assert len(known.of(one).ledgers) == 1
+    store.delete(layout.marker_key(one.root, one.cluster, one.name))
+    source.refresh(NOW)
+    assert known.of(one).ledgers == ()
 
 
 class Told:

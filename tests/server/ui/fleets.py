@@ -13,6 +13,7 @@ import msgspec
 from ray_history.archive import layout
 from ray_history.archive.layout import Cluster
 from ray_history.archive.stores import Store
+from ray_history.history.facts import Facts
 from ray_history.index.summary import VERSION, Accounts, Failure, Job, Summary
 
 DAY = 86400.0
@@ -97,18 +98,18 @@ def summary_of(one: Made, now: float, *, entrypoint: str = "", error: str = "") 
         index="0" * 32,
         event_files=9,
         newest_file=end,
-        facts={
-            "ray_version": one.ray,
-            "start_ns": int(begin * 1e9),
-            "last_ns": int(end * 1e9),
-            "ended": "graceful" if graceful else "lost",
-            "alive_until": end + 60 if one.state == "live" else end,
-            "events_received": 5000,
-            "events_stored": 5000,
-            "nodes": 1 + hash_of(one) % 16,
-            "cpus": 8.0 * (1 + hash_of(one) % 16),
-            "gpus": float(hash_of(one) % 3),
-        },
+        facts=Facts(
+            ray_version=one.ray,
+            start_ns=int(begin * 1e9),
+            last_ns=int(end * 1e9),
+            ended="graceful" if graceful else "lost",
+            alive_until=end + 60 if one.state == "live" else end,
+            events_received=5000,
+            events_stored=5000,
+            nodes=1 + hash_of(one) % 16,
+            cpus=8.0 * (1 + hash_of(one) % 16),
+            gpus=float(hash_of(one) % 3),
+        ),
         tasks={state: number for state, number in tasks.items() if number},
         jobs_by_status={status: 1},
         jobs=[job],

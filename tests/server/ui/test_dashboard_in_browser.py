@@ -90,6 +90,12 @@ class Walk:
         return rows
 
 
+EMPTY_CARDS = """[...document.querySelectorAll('.MuiPaper-root:has(input[name=refresh])')]
+    .filter(card => card.checkVisibility() && card.innerText.trim().split("\\n").length < 2)
+    .map(card => card.outerHTML)"""
+"""Cards that show nothing but their title."""
+
+
 def by_state(rows: list[dict[str, Any]]) -> list[str]:
     """As the dashboard counts them."""
     counts = Counter(row["state"] for row in rows)
@@ -153,6 +159,7 @@ def test_jobs(walk: Walk) -> None:
         assert rows[name][0] == job["job_id"]
         assert rows[name][3:5] == [job["entrypoint"], job["status"]]
         assert rows[name][-1] == job["driver_info"]["pid"]
+    assert walk.page.value(EMPTY_CARDS) == []
 
 
 def test_a_job_with_its_progress_its_lineage_and_its_log(walk: Walk) -> None:
@@ -229,6 +236,7 @@ def test_cluster(walk: Walk) -> None:
         (node["hostname"], node["raylet"]["state"], node["raylet"]["nodeId"], f"{node['cpu']}%") for node in nodes
     ]
     assert shown == expected
+    assert walk.page.value(EMPTY_CARDS) == []
     walk.page.value(
         "[...document.querySelectorAll('tbody tr svg')].slice(0, 2).forEach(one => one.parentElement.click())"
     )
@@ -241,6 +249,8 @@ def test_cluster(walk: Walk) -> None:
 def test_a_node(walk: Walk) -> None:
     detail = walk.ask(f"nodes/{SIDE_NODE}")["data"]["detail"]
     walk.to(f"/cluster/nodes/{SIDE_NODE}", f"Hostname {detail['hostname']}", f"IP {detail['ip']}")
+    assert walk.page.value(EMPTY_CARDS) == []
+    walk.until(f"NODE - {SIDE_NODE} DEAD")
     walk.click("[role=tab]", f"Worker ({len(detail['workers'])})")
     pids = {str(worker["pid"]) for worker in detail["workers"]}
     assert {row[1] for row in walk.until_rows(len(pids))} == pids

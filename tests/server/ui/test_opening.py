@@ -122,9 +122,10 @@ def test_a_failed_opening_is_reported_with_its_reason(server: Served, slow: Slow
     assert answer.status == 503
     assert "the bucket is gone" in answer.json["msg"]
     # A failure that takes longer than the browser waits shows the page once more.
-    until(lambda: server.get(f"{S}/", BROWSER).status == 503, "there is no page to wait on where it fails at once")
-    page = server.get(f"{S}/", BROWSER)
-    assert b"the bucket is gone" in page.body
+    until(
+        lambda: (page := server.get(f"{S}/", BROWSER)).status == 503 and b"the bucket is gone" in page.body,
+        "there is no page to wait on where it fails at once",
+    )
 
 
 def test_stages_follow_each_other() -> None:

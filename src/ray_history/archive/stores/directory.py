@@ -1,15 +1,18 @@
-"""The backend for local directories: a laptop's disk, an NFS share.
+r"""The backend for local directories: a laptop's disk, an NFS share.
 
 Invariants:
 * an object is a regular file at `<directory>/<key>`; links are never followed;
 * a put writes a temporary file below `.tmp/`, syncs it, then renames it into place and syncs the folder: after a
   crash or on a full disk there is the old object or the new one, never a part;
-* `.tmp/` is not listed; files that a crashed process left there are removed by a later writer after a day.
+* `.tmp/` is not listed; files that a crashed process left there are removed by a later writer after a day;
+* bytes of a file name that are not UTF-8, as copies from elsewhere may have, are `\xNN` in its key, as the collector
+  writes them; such a key finds the file, unless there is one with this very name.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 import time
@@ -22,12 +25,14 @@ from typing import BinaryIO, Self
 from urllib.parse import SplitResult, unquote
 
 from ray_history.archive.errors import ArchiveError, Denied, Misconfigured, NotFound, Unreachable
+from ray_history.moments import LATEST
 
 from .addresses import DEFAULT_BUCKET
 from .interface import READ_CHUNK, Level, ObjectInfo, Store, chunks_of, require_key, require_prefix
 
 _TEMPORARY = ".tmp"
 _ABANDONED_AFTER = 24 * 3600
+_ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,9 @@ class DirectoryStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         with self._translated(f"reading {key} from"), self._opened(key) as file:
+            left = max(os.fstat(file.fileno()).st_size - start, 0)
             file.seek(start)
-            return file.read(length)
+            return file.read(min(length, left))  # memory for all of `length` is taken before anything is read
 
     def stream(self, key: str, start: int = 0) -> Iterator[bytes]:
         with self._translated(f"reading {key} from"), self._opened(key) as file:
@@ -127,7 +133,7 @@ class DirectoryStore:
                 return Level((), ())
             with entries:
                 for entry in entries:
-                    name = os.fsdecode(entry.name)
+                    name = entry.name.decode("utf-8", "backslashreplace")
                     key = f"{prefix}/{name}" if prefix else name
                     if key == _TEMPORARY:
                         continue
@@ -161,7 +167,11 @@ class DirectoryStore:
             self.delete(key)
 
     def _path(self, key: str) -> bytes:
-        return os.path.join(self._base, os.fsencode(require_key(key)))
+        path = os.path.join(self._base, os.fsencode(require_key(key)))
+        if "\\x" in key and not os.path.lexists(path):
+            original = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), path)
+            return original if os.path.lexists(original) else path
+        return path
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[BinaryIO]:
@@ -237,7 +247,8 @@ class DirectoryStore:
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
-    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    # A copy may set any time, even one that has no date.
+    modified = datetime.fromtimestamp(min(max(status.st_mtime, 0), LATEST), UTC)
     return ObjectInfo(key, status.st_size, modified, f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}")
 
 

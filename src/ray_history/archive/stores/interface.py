@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
 
-from ray_history.archive.errors import Misconfigured
+from ray_history.archive.errors import Misconfigured, TooLarge
 
 READ_CHUNK = 4 * 1024 * 1024
 """Bytes per chunk of a stream: large enough for few requests, small in a 256 MiB sidecar."""
@@ -83,6 +83,14 @@ class Store(Protocol):
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete many objects in as few requests as the store allows."""
+
+
+def read_small(store: Store, key: str, most: int) -> bytes:
+    """The content of an object; raises `TooLarge` beyond `most` bytes, whatever size is listed."""
+    body = store.get_range(key, 0, most + 1)
+    if len(body) > most:
+        raise TooLarge(f"{store.url}/{key} has more than {most} bytes")
+    return body
 
 
 def require_key(key: str) -> str:

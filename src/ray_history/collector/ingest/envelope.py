@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from ray_history.archive.names import Component, InvalidName, hex_id
+from ray_history.decoding import DECODING_ERRORS
 
 _NODE_TYPES = frozenset({"NODE_LIFECYCLE_EVENT", "NODE_DEFINITION_EVENT"})
 
@@ -67,6 +68,12 @@ class SessionObserver(Protocol):
     def current_session(self) -> str | None:
         """The current session, for counting what has no recognisable session."""
 
+    def is_local(self, session: str) -> bool:
+        """Whether this machine has a directory of the session."""
+
+    def admits(self, session: str) -> bool:
+        """Whether events of the session are stored; False if they must be quarantined."""
+
 
 class Header(NamedTuple):
     """What is read of an event."""
@@ -85,7 +92,7 @@ def split(body: bytes) -> list[bytes]:
     """The events of a batch as raw bytes, not decoded."""
     try:
         return [bytes(raw) for raw in _batch.decode(body)] if body.strip() not in (b"", b"null") else []
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         raise Unreadable(f"not a JSON array: {error}") from error
 
 
@@ -95,7 +102,7 @@ def header_of(event: bytes) -> Header:
         envelope = _camel.decode(event)
         if not envelope.session_name:
             envelope = _snake.decode(event)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         raise Unreadable(f"not an event: {error}") from error
     try:
         session = Component(envelope.session_name)

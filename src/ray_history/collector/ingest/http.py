@@ -2,7 +2,8 @@
 
 A batch is appended to the spool and synced before it is acknowledged; batches that arrive together share one sync
 (group commit). Batches are not parsed here: Ray sends a refused batch again, without end and before any other, so the
-only reasons to refuse one are a body over the limit (413) and no space (503).
+only reasons to refuse one are a body over the limit (413) and no space (503), and what Ray never sends: a content type
+other than JSON (415; pages of other sites can only send others), and a body that does not arrive in time (408).
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, NamedTuple
+
+from ray_history.connections import CONNECTIONS, Connections
 
 from .envelope import Unreadable, split
 from .spool import Spool, SpoolFull
@@ -27,6 +31,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Page = Callable[[], tuple[int, bytes, bytes]]
 """Status, content type and body of a status page."""
+
+REQUEST_SECONDS = 10.0
+"""Seconds in which a request must arrive whole; Ray's agent gives up after three."""
 
 _RECENT_BATCHES = 512
 """Ray has one batch in flight per node and sends the same bytes again after a timeout."""
@@ -91,20 +98,48 @@ def _settle(done: asyncio.Future[Refusal | None], refusal: Refusal | None) -> No
         done.set_result(refusal)
 
 
+class _Arriving:
+    """A batch whose body has not arrived whole."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.is_given_up = False
+        self._task = asyncio.current_task()
+
+    def give_up(self) -> None:
+        """Free its memory, and end the waiting for the rest."""
+        self.is_given_up = True
+        self.chunks.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+
 class IngestApp:
     """The ASGI application."""
 
-    def __init__(self, commit: GroupCommit, pages: dict[str, Page], *, body_bytes: int) -> None:
+    def __init__(
+        self,
+        commit: GroupCommit,
+        pages: dict[str, Page],
+        *,
+        body_bytes: int,
+        connections: Connections | None = None,
+    ) -> None:
         self._commit = commit
         self._pages = pages
         self._body_bytes = body_bytes
         self._in_flight = 0
+        """Bytes of bodies in memory."""
+        self._arriving: dict[_Arriving, None] = {}
+        """The one that began first is the slowest."""
+        self.connections = connections or Connections(request_seconds=REQUEST_SECONDS, body_bytes=math.inf)
         self._recent: OrderedDict[bytes, None] = OrderedDict()
         self.batches = 0
         self.bytes = 0
         self.duplicated = 0
         """Events of batches that Ray sent again although they were stored."""
-        self.refused: dict[str, int] = {"full": 0, "busy": 0, "too large": 0, "disk": 0}
+        self.refused = dict.fromkeys(("full", "busy", "slow", "too large", "content type", "disk"), 0)
         self.full = False
         """Whether the newest batch was refused."""
         self.last_post = 0.0
@@ -112,14 +147,18 @@ class IngestApp:
         self._last_warning = 0.0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(scope, receive, send)
         if scope["type"] != "http":
             return
         path, method = scope["path"].rstrip("/"), scope["method"]
         if path == "/v1/events":
             if method != "POST":
                 await _answer(send, 405, b"text/plain", b"POST a JSON array of Ray events\n", (b"allow", b"POST"))
-                return
-            await self._receive(receive, send)
+            elif not _is_json(scope["headers"]):
+                await self._refuse(send, 415, "content type", "a batch is not sent as application/json", _CLOSE)
+            else:
+                await self._receive(receive, send)
         elif (page := self._pages.get(path)) is not None:
             if method not in ("GET", "HEAD"):
                 await _answer(send, 405, b"text/plain", b"GET only\n", (b"allow", b"GET, HEAD"))
@@ -129,32 +168,63 @@ class IngestApp:
         else:
             await _answer(send, 404, b"text/plain", b"this is a Ray History collector: POST /v1/events\n")
 
+    async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
+        scope["state"][CONNECTIONS] = self.connections
+        for stage in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{stage}.complete"})
+
     async def _receive(self, receive: Receive, send: Send) -> None:
-        chunks: list[bytes] = []
-        size = 0
         self.last_post = time.monotonic()
+        batch = _Arriving()
+        self._arriving[batch] = None
         try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return
-                chunk = message.get("body", b"")
-                if size + len(chunk) > self._body_bytes:
-                    await self._refuse(send, 413, "too large", f"a batch is larger than {self._body_bytes} bytes")
-                    return
-                if self._in_flight + len(chunk) > 2 * self._body_bytes:
-                    await self._refuse(send, 503, "busy", "too many batches at once")
-                    return
-                chunks.append(chunk)
-                size += len(chunk)
-                self._in_flight += len(chunk)
-                if not message.get("more_body"):
-                    break
-            body = b"".join(chunks)
-            chunks.clear()
-            await self._store(body, send)
+            body = await self._body(batch, receive, send)
+            self._arriving.pop(batch, None)
+            if body is not None:
+                await self._store(body, send)
         finally:
-            self._in_flight -= size
+            self._arriving.pop(batch, None)
+            self._in_flight -= batch.size
+
+    async def _body(self, batch: _Arriving, receive: Receive, send: Send) -> bytes | None:
+        """The whole body; None if the batch was refused, or its sender left."""
+        while True:
+            try:
+                message = await receive()
+            except asyncio.CancelledError:
+                if not batch.is_given_up:
+                    raise
+                await self._refuse(send, 503, "slow", "too many batches at once, and this was the slowest", _CLOSE)
+                return None
+            if message["type"] == "http.disconnect":
+                return None
+            chunk = message.get("body", b"")
+            if batch.size + len(chunk) > self._body_bytes:
+                await self._refuse(send, 413, "too large", f"a batch is larger than {self._body_bytes} bytes", _CLOSE)
+                return None
+            if not self._make_room(batch, len(chunk)):
+                await self._refuse(send, 503, "busy", "too many batches at once", _CLOSE)
+                return None
+            batch.chunks.append(chunk)
+            batch.size += len(chunk)
+            self._in_flight += len(chunk)
+            if not message.get("more_body"):
+                body = b"".join(batch.chunks)
+                batch.chunks.clear()
+                return body
+
+    def _make_room(self, batch: _Arriving, size: int) -> bool:
+        """Room for more of a batch, at the cost of those that began before it: one that stalls must not stop others."""
+        while self._in_flight + size > 2 * self._body_bytes:
+            slowest = next(iter(self._arriving))
+            if slowest is batch:
+                return False
+            del self._arriving[slowest]
+            self._in_flight -= slowest.size
+            slowest.size = 0
+            slowest.give_up()
+        return True
 
     async def _store(self, body: bytes, send: Send) -> None:
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -173,12 +243,21 @@ class IngestApp:
         self.bytes += len(body)
         await _answer(send, 200, b"text/plain", b"")
 
-    async def _refuse(self, send: Send, status: int, reason: str, detail: str) -> None:
+    async def _refuse(self, send: Send, status: int, reason: str, detail: str, *headers: tuple[bytes, bytes]) -> None:
         self.refused[reason] += 1
         if time.monotonic() - self._last_warning > 10:
             self._last_warning = time.monotonic()
             logger.error("refusing events, which Ray will send again: %s", detail)
-        await _answer(send, status, b"text/plain", detail.encode() + b"\n", (b"retry-after", b"10"))
+        await _answer(send, status, b"text/plain", detail.encode() + b"\n", (b"retry-after", b"10"), *headers)
+
+
+_CLOSE = (b"connection", b"close")
+"""For answers to a body that has not arrived whole: the rest is not read."""
+
+
+def _is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    kinds = [value for name, value in headers if name == b"content-type"]
+    return [kind.partition(b";")[0].strip().lower() for kind in kinds] == [b"application/json"]
 
 
 def _count(body: bytes) -> int:

@@ -8,6 +8,7 @@ Invariants:
 * it is deleted after the events are stored as event files, and before they are counted and their segment is removed. So
   an event is in one or the other at any moment, and after a crash in between in both: tables made from both are the
   same, because rows are merged by attempt and rare events are stored without duplicates (`history/build/`);
+* that of a damaged segment stays as it is: it may have the only copy of some events;
 * only the process that stored a segment, or its successor on the same spool, deletes the segment's journals. What the
   collector of a lost pod left stays for ever, whoever uses its node id later;
 * there is one thread and one PUT at a time, and nothing waits for it: a slow store delays journals, not uploads.
@@ -108,6 +109,8 @@ class Journal:
         with self._lock:
             self._stored = max(self._stored, segment.sequence)
             written = self._copies.pop(segment.sequence, None)
+        if self._spool.is_damaged(segment):
+            return
         for key in written.keys.values() if written else ():
             self._destination.store.delete(key)
         if segment.sequence in self._inherited:
@@ -122,6 +125,8 @@ class Journal:
                     self._destination.store.delete(found.key)
 
     def _write(self, segment: Segment) -> None:
+        if self._spool.is_damaged(segment):  # what an earlier process wrote may have more
+            return
         with self._lock:
             if segment.sequence <= self._stored:
                 return
@@ -135,7 +140,7 @@ class Journal:
             copy.parts[place.session].append(encode_events(events))
             copy.changed.add(place.session)
         copy.end = segment.end
-        for session in sorted(copy.changed):
+        for session in sorted(copy.changed, key=lambda each: (not self._sessions.is_local(each), each)):
             self._put(segment, copy.keys[session], b"".join(copy.parts[session]))
             copy.changed.discard(session)
 
@@ -147,7 +152,8 @@ class Journal:
                 for event in split(body):
                     with suppress(Unreadable):
                         found[header_of(event).place].append(event)
-        return found
+        admitted = [place for place in found if self._sessions.admits(place.session)]
+        return {place: found[place] for place in admitted}
 
     def _put(self, segment: Segment, key: str, body: bytes) -> None:
         self._destination.store.put(key, body)

@@ -29,6 +29,14 @@ from ray_history.collector.destination import Destination
 from .scanner import disk_path
 from .state import Fingerprint, LogState, Stream, TrackedFile
 
+BUNDLE_BYTES = 8 * 1024 * 1024
+"""Log bytes in one bundle, and in memory."""
+
+PUT_SECONDS = 2.0
+"""Bundles are smaller where the store would need longer for one: new lines, and the end of the process, wait for it."""
+
+_LEAST_BYTES = 256 * 1024
+
 
 class Bundles:
     """The bundles of one node and session."""
@@ -40,11 +48,14 @@ class Bundles:
     grace = 60.0
     """Seconds for which merged bundles stay beside the new one."""
 
-    def __init__(self, destination: Destination, session: str, node: str, state: LogState) -> None:
+    def __init__(
+        self, destination: Destination, session: str, node: str, state: LogState, most_bytes: int = BUNDLE_BYTES
+    ) -> None:
         self._destination = destination
         self._store = destination.store
         self._session, self._node = session, node
         self._state = state
+        self._most_bytes = self._full_bytes = most_bytes
         self._live: list[int] = []
         self._sizes: dict[int, int] = {}
         self._merged: list[tuple[float, int, list[int]]] = []
@@ -54,10 +65,10 @@ class Bundles:
 
     # Writing
 
-    @property
-    def raw_size(self) -> int:
-        """Log bytes in the bundle being written."""
-        return self._writer.raw_size
+    def room(self, least: int = 0) -> int:
+        """Log bytes that the bundle being written has room for; that of the next one if it is less than `least`."""
+        room = self._full_bytes - self._writer.raw_size
+        return room if room >= min(least, self._full_bytes // 2) else self._full_bytes
 
     def newest(self, path: str) -> int:
         """The newest generation of a path in existing bundles; 0 if there is none."""
@@ -97,7 +108,8 @@ class Bundles:
         """Upload the bundle unless it is empty, then move the positions and save them."""
         if not self._added and not self._added_empty:
             return
-        sequence, added, body = self._state.next_sequence, self._added, self._writer.finish()
+        sequence, added, raw_size = self._state.next_sequence, self._added, self._writer.raw_size
+        body = self._writer.finish()
         added_empty = self._added_empty
         self._start_bundle()
         self._state.next_sequence = sequence + 1
@@ -108,7 +120,11 @@ class Bundles:
             stream.since = sequence if stream.since is None else stream.since
             self._note(sequence, stream.path, stream.generation)
         self._sizes[sequence] = len(body)
+        began = time.monotonic()
         self._store.put(self._key(sequence), body)
+        if raw_size >= self._full_bytes:
+            in_time = int(raw_size / max(time.monotonic() - began, 1e-3) * PUT_SECONDS)
+            self._full_bytes = min(self._most_bytes, max(_LEAST_BYTES, in_time))
         counters = self._state.counters
         for file in added_empty:
             file.empty_since = sequence

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from os import fstat
@@ -22,11 +22,14 @@ from ray_history.archive.stores.cloud import PART_SIZE
 from .bundles import Bundles
 from .objects import SAMPLE, Interrupted, Objects, StoredObject, chunks
 from .preservation import Preservation
-from .scanner import Descriptors, Vanished, read_at
+from .scanner import Descriptors, Identity, Vanished, read_at
 from .state import EDGE, HEAD, DeletedFile, Fingerprint, LogState, Stream, TrackedFile, WholeObject
 
 PARALLEL = 4
 """Concurrent uploads of small files by default. Large files are uploaded one at a time, in concurrent parts."""
+
+_MEANWHILE = 1.0
+"""Seconds between the calls of `meanwhile`."""
 
 _MAX_FAILURES = 5  # more are due to the store, not to the files
 
@@ -81,13 +84,19 @@ class FullUploads:
         self._outcome = Outcome()
         self.deadline = float("inf")
         """Monotonic time after which uploads are given up."""
+        self.is_stopping: Callable[[], bool] = lambda: False
+        """Whether uploads are given up now."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Is called every second while uploads run; must not touch the files of `busy`, nor free names."""
+        self.busy: set[Identity] = set()
+        """The files being stored."""
 
     def store(self, files: Iterable[TrackedFile], parallel: int = PARALLEL) -> Outcome:
         """Store files, as far as possible in this order; a failure does not stop the others."""
         outcome = self._outcome = Outcome()
         with ThreadPoolExecutor(parallel, thread_name_prefix="log-upload") as threads:
             for file in files:
-                if time.monotonic() >= self.deadline or len(outcome.failures) >= _MAX_FAILURES:
+                if self._is_over or len(outcome.failures) >= _MAX_FAILURES:
                     outcome.left += 1
                     continue
                 with self._counted():
@@ -106,7 +115,7 @@ class FullUploads:
         """Store what is left of deleted files."""
         outcome = self._outcome = Outcome()
         for deleted in list(self._state.deleted_files):
-            if time.monotonic() >= self.deadline or len(outcome.failures) >= _MAX_FAILURES:
+            if self._is_over or len(outcome.failures) >= _MAX_FAILURES:
                 outcome.left += 1
                 continue
             with self._counted():
@@ -206,6 +215,8 @@ class FullUploads:
             source = target if done else self._complete_object(file)
             self._objects.reserved.add(target)
             resources.callback(self._objects.reserved.discard, target)
+            self.busy.add(file.identity)
+            resources.callback(self.busy.discard, file.identity)
             return _Job(file, target, descriptor, file.size, file.mtime_ns, source, resources.pop_all())
 
     def _drop_if_stored(self, file: TrackedFile) -> bool:
@@ -289,6 +300,8 @@ class FullUploads:
 
     def _finish_one(self) -> None:
         future = next(iter(self._running))
+        while not self._moving and not wait([future], _MEANWHILE).done:
+            self.meanwhile()
         job = self._running.pop(future)
         with job.resources, self._counted():
             self._commit(job, future.result())
@@ -300,9 +313,13 @@ class FullUploads:
     def _counted(self) -> _Counted:
         return _Counted(self._outcome)
 
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self.deadline or self.is_stopping()
+
     def _check(self) -> None:
-        if time.monotonic() >= self.deadline:
-            raise Interrupted("the deadline has passed")
+        if self._is_over:
+            raise Interrupted("the deadline has passed, or the collector stops")
 
 
 class _Counted:

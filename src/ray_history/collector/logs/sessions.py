@@ -15,17 +15,20 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from pathlib import Path
 
 from ray_history.archive.errors import ArchiveError
-from ray_history.archive.ledger import MAX_DIRECTORIES
+from ray_history.archive.ledger import MAX_DIRECTORIES, MAX_UNSENT
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.node.identity import RayNode, RaySession
 from ray_history.collector.settings import CollectorSettings
 
+from .bundles import BUNDLE_BYTES
+from .claims import Claims
 from .scanner import Identity
-from .shipper import LogShipper
+from .shipper import FOREVER, LogShipper
 
 logger = logging.getLogger(__name__)
 
@@ -52,36 +55,75 @@ class SessionLogs:
         """Shippers of the current session: those of former nodes, then that of the current node."""
         self._current_name = ""
         self._due = 0.0
+        self._has_backlog = False
+        self._attempted: dict[str, float] = {}
+        """By ended session: when it was last tried to finish it; monotonic."""
+        self._stopping = threading.Event()
+        self._is_ending = False
+        """Whether the current session is stored for the last time, after a stop."""
+        self._claims = Claims()
         self._finishing: threading.Thread | None = None
         self._finished: set[str] = {path.stem for path in self._state.glob("*.finished")}
 
-    def tick(self) -> None:
-        """Scan, upload if it is time, switch to Ray's next session. Called every second."""
+    def tick(self) -> bool:
+        """Scan, upload if it is time, switch to Ray's next session. Called every second, at once if True."""
         session = self._node.current()
         if session is not None:
             self._follow(session)
         self._ship()
         self._finish_ended()
+        return self._has_backlog
 
-    def ship_now(self) -> None:
-        """Upload what was written so far, without waiting for the interval."""
-        self._due = 0.0
+    def stop(self) -> None:
+        """Make calls that are running in other threads return after the bundle or file that they upload."""
+        self._stopping.set()
+
+    def ship_last_lines(self, deadline: float, *, backlog: bool) -> bool:
+        """After a stop: upload what was written so far; True if there is more.
+
+        Without `backlog`, files whose new bytes take more than a bundle have no turn.
+        """
+        self._is_ending = True
         session = self._node.current()
         if session is not None:
             self._follow(session)
-        self._ship()
+        more = False
+        for shipper in self._current:
+            shipper.scan()
+            more |= shipper.ship_round(deadline, FOREVER if backlog else BUNDLE_BYTES)
+        self.count()
+        return more
 
     def finish(self, deadline: float) -> bool:
-        """At exit: finish the current session within the deadline; True if nothing is left."""
+        """After a stop: finish the current session within the deadline; True if nothing is left."""
+        self._is_ending = True
         session = self._node.current()
         if session is not None:
             self._follow(session)
         complete = True
         for shipper in reversed(self._current):
             outcome = shipper.finish(deadline, final=True)
-            self._count(self._current_name, shipper, left=outcome.files_left)
+            self._count(shipper)
+            self._count_left(shipper, outcome.files_left)
             complete &= outcome.complete
         return complete
+
+    def count(self) -> None:
+        """Bring the ledgers of the current session up to date. For any thread."""
+        for shipper in list(self._current):
+            self._count(shipper)
+
+    def count_unsent(self) -> None:
+        """Name in the ledgers what is not in the archive. For any thread."""
+        for shipper in list(self._current):
+            self._count(shipper)
+            self._count_left(shipper)
+
+    def close(self) -> None:
+        """Close all files, and let another collector continue."""
+        for shipper in self._current:
+            shipper.close()
+        self._claims.release_all()
 
     def _follow(self, session: RaySession) -> None:
         node = self._node.node_id(session)
@@ -90,30 +132,45 @@ class SessionLogs:
         if session.name != self._current_name:
             for shipper in self._current:
                 shipper.close()  # the session is over; it is finished in the background
+            self._current, self._current_name = [], ""
+        if not self._claims.take(session.logs, node):
+            return
+        if session.name != self._current_name:
             self._current, self._current_name = self._shippers(session, node), session.name
         elif node not in {shipper.node for shipper in self._current}:
             self._current.append(self._shipper(session, node, self._current))
         else:
             return
-        self._ledgers.node(session.name, node)
+        logs = self._ledgers.node(session.name, node).logs
+        logs.left, logs.bytes_unsent, logs.unsent = 0, 0, {}
         self._due = 0.0
         logger.info("uploading the logs of %s as node %s", session.name, node)
 
     def _ship(self) -> None:
         lines = sum(shipper.scan().pending_lines for shipper in self._current)
         batch = self._settings.log_batching
-        if time.monotonic() >= self._due or (batch and lines >= batch):
+        is_due = time.monotonic() >= self._due or bool(batch and lines >= batch)
+        if is_due:
             self._due = time.monotonic() + self._settings.push_interval
+        elif not self._has_backlog:
+            return
+        try:
+            self._has_backlog = False
             for shipper in self._current:
-                shipper.ship_tails()
-                shipper.ship_renamed()
-                self._count(self._current_name, shipper)
+                self._has_backlog |= shipper.ship_round()
+            if is_due:
+                for shipper in self._current:
+                    shipper.ship_renamed()
+        finally:
+            self.count()
 
     def _finish_ended(self) -> None:
         if self._settings.session_dir is not None or (self._finishing is not None and self._finishing.is_alive()):
             return
-        ended = next(self._ended(), None)
-        if ended is not None:
+        # One that cannot be finished must not keep the others waiting.
+        ended = min(self._ended(), key=lambda each: self._attempted.get(each[0].name, 0.0), default=None)
+        if ended is not None and not self._stopping.is_set():
+            self._attempted[ended[0].name] = time.monotonic()
             self._finishing = threading.Thread(target=self._finish_one, args=ended, name="finish session", daemon=True)
             self._finishing.start()
 
@@ -122,7 +179,9 @@ class SessionLogs:
         for session in self._node.ended_sessions():
             # If nothing shows the node id in an ended session, the current one is used.
             node = self._node.node_id(session) or (self._node.node_id(current) if current else None)
-            if session.name not in self._finished and node is not None and session.logs.is_dir() and _is_quiet(session):
+            if session.name in self._finished or node is None or not session.logs.is_dir() or not _is_quiet(session):
+                continue
+            if self._claims.take(session.logs, node):
                 yield session, node
 
     def _finish_one(self, session: RaySession, node: str) -> None:
@@ -133,7 +192,8 @@ class SessionLogs:
             self._destination.store.put(self._destination.marker(session.name), b"")
             for shipper in shippers:
                 outcome = shipper.finish(time.monotonic() + _FINISH_TIMEOUT, final=True)
-                self._count(session.name, shipper, left=outcome.files_left)
+                self._count(shipper)
+                self._count_left(shipper, outcome.files_left)
                 complete &= outcome.complete
                 failures += outcome.failures
         except (ArchiveError, OSError) as error:
@@ -146,11 +206,12 @@ class SessionLogs:
                 self._ledgers.node(session.name, shipper.node).ended = "graceful"
             (self._state / f"{session.name}.finished").touch()
             self._finished.add(session.name)
+            self._claims.release(session.logs)
             logger.info("the logs of %s are stored", session.name)
         else:
             for failure in failures[:3]:
                 logger.error("cannot store the logs of %s, will retry: %s", session.name, failure)
-            time.sleep(_PAUSE)
+            self._stopping.wait(_PAUSE)
 
     def _shippers(self, session: RaySession, node: str) -> list[LogShipper]:
         """The shippers of former nodes, then that of the current node."""
@@ -173,18 +234,47 @@ class SessionLogs:
 
         for shipper in before:
             shipper.ignore_new_files()
-        state = self._state / f"{session.name}.{node}.json"
-        return LogShipper(self._destination, session.name, node, session.logs, state, own_files=own_files)
 
-    def _count(self, session: str, shipper: LogShipper, *, left: int = 0) -> None:
+        def is_stopping() -> bool:
+            is_current = session.name == self._current_name
+            if self._stopping.is_set():
+                return not (self._is_ending and is_current)
+            return is_current and self._is_followed_by_another(session)
+
+        state = self._state / f"{session.name}.{node}.json"
+        return LogShipper(
+            self._destination,
+            session.name,
+            node,
+            session.logs,
+            state,
+            own_files=own_files,
+            is_stopping=is_stopping,
+        )
+
+    def _is_followed_by_another(self, session: RaySession) -> bool:
+        """Whether Ray has started another session, whose logs must not wait for this one's."""
+        current = self._node.current()
+        return current is not None and current.name != session.name
+
+    def _count_left(self, shipper: LogShipper, files_left: int | None = None) -> None:
+        """Note what is left when uploads end: files without whole object, and bytes that are not in the archive."""
+        unsent = shipper.unsent_bytes()
         with self._ledgers.lock:
-            ledger = self._ledgers.node(session, shipper.node)
+            logs = self._ledgers.node(shipper.session, shipper.node).logs
+            logs.left = max(logs.left if files_left is None else files_left, len(unsent))
+            logs.unsent = dict(islice(unsent.items(), MAX_UNSENT))
+            logs.bytes_unsent = sum(unsent.values())
+
+    def _count(self, shipper: LogShipper) -> None:
+        with self._ledgers.lock:
+            ledger = self._ledgers.node(shipper.session, shipper.node)
             if shipper.export_given_up and ledger.export_given_up is None:
                 ledger.export_given_up = time.time()
                 logger.warning(
                     "Ray's GCS gave up exporting events of %s, because the head was slow to start: events about "
                     "actors, nodes, jobs and workers will be missing; only what is polled is recorded of them",
-                    session,
+                    shipper.session,
                 )
             logs, counted = ledger.logs, shipper.counters
             logs.files = counted.files_seen
@@ -192,7 +282,6 @@ class SessionLogs:
             logs.bytes_stored = counted.bytes_stored
             logs.bytes_uploaded = counted.bytes_uploaded
             logs.bytes_lost = counted.bytes_lost
-            logs.left = left
             logs.problems = list(shipper.problems)[-20:]
             logs.empty_directories = sorted(shipper.empty_directories)[:MAX_DIRECTORIES]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from os.path import basename
 from pathlib import Path
@@ -12,16 +13,14 @@ from pathlib import Path
 from ray_history.archive.errors import ArchiveError
 from ray_history.collector.destination import Destination
 
-from .bundles import Bundles
+from .bundles import BUNDLE_BYTES, Bundles
 from .full_uploads import FullUploads, Outcome
 from .objects import Interrupted, Objects
 from .recovery import Recovery
 from .scanner import Descriptors, Identity, Vanished, read_at
 from .state import Counters, Fingerprint, LogState, Stream, TrackedFile
 from .tracker import NewFileFilter, ScanResult, Tracker
-
-BUNDLE_BYTES = 8 * 1024 * 1024
-"""Log bytes in one bundle, and in memory."""
+from .turns import LEAST_SHARE, Turns, pending_bytes
 
 OPEN_FILES = 64
 """Number of growing files kept open, so that one deleted between two scans is still read to its end."""
@@ -73,18 +72,31 @@ class LogShipper:
         bundle_bytes: int = BUNDLE_BYTES,
         open_files: int = OPEN_FILES,
         count_bytes: int = COUNT_BYTES,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`logs` is the directory; `state_file` must survive a restart, or work is repeated."""
-        self._bundle_bytes = bundle_bytes
+        """`logs` is the directory; `state_file` must survive a restart, or work is repeated.
+
+        When `is_stopping`, calls return after the bundle or file that they are uploading.
+        """
+        self._is_stopping = is_stopping
         self._state = LogState(state_file, session, node)
         self._descriptors = Descriptors(logs, open_files)
-        self._bundles = Bundles(destination, session, node, self._state)
+        self._bundles = Bundles(destination, session, node, self._state, bundle_bytes)
         self._objects = Objects(destination, session, node, self._state)
         self._tracker = Tracker(logs, self._state, self._objects, self._descriptors, count_bytes, own_files)
         self._uploads = FullUploads(self._state, self._bundles, self._objects, self._descriptors, self._tracker)
+        self._uploads.is_stopping = is_stopping
+        self._uploads.meanwhile = self._ship_meanwhile
+        self._tracker.busy = self._uploads.busy
+        self._turns = Turns()
+        self._is_meanwhile = False
         self._recovered = False
         self.export_given_up = False
         """Whether this process found `EXPORT_GIVEN_UP` in a log of the GCS."""
+
+    @property
+    def session(self) -> str:
+        return self._state.session
 
     @property
     def node(self) -> str:
@@ -128,21 +140,52 @@ class LogShipper:
 
     def ship_tails(self, deadline: float = FOREVER) -> None:
         """Upload all scanned bytes that are not in the archive, until the deadline (monotonic)."""
+        while self.ship_round(deadline) and not self._is_over(deadline):
+            pass
+
+    def ship_round(self, deadline: float = FOREVER, most_pending: float = FOREVER) -> bool:
+        """Upload scanned bytes of each file in its turn, at most a bundle; True if there are more.
+
+        Files with more than `most_pending` bytes have no turn.
+        """
         self._recover()
         self._uploads.deadline = deadline
+        unsent = self._tracker.unsent
+        this = self._turns.begin({each for each in unsent - self._busy_files() if pending_bytes(each) <= most_pending})
         try:
             self._bundles.note_newest_generations()
-            waiting = sorted(self._tracker.unsent, key=lambda file: file.size - file.stored)
-            writers = {s.path: f for f in waiting for s in f.streams[-1:] if self._bundles.is_current(s)}
-            for file in waiting:
-                if time.monotonic() >= deadline:
+            writers = {s.path: f for f in this.files for s in f.streams[-1:] if self._bundles.is_current(s)}
+            for file in this.turns():
+                if self._is_over(deadline):
+                    this.is_cut = True
                     break
-                self._ship(file, writers)
+                if self._ship(file, writers, min(self._bundles.room(LEAST_SHARE), this.share)):
+                    this.backlog.add(file.identity)
             self._bundles.put()
-            self._tracker.unsent -= {file for file in waiting if file.size <= file.stored}
+            self._tracker.unsent -= {file for file in this.files if file.size <= file.stored}
         finally:
             self._bundles.discard()
+        self._turns.end(this, self._tracker.unsent)
         self._state.save()
+        return this.is_cut or bool(this.backlog)
+
+    def _busy_files(self) -> set[TrackedFile]:
+        """Files that another upload works on, or whose name is being taken by one."""
+        busy, reserved = self._uploads.busy, self._objects.reserved
+        return {file for file in self._tracker.unsent if file.identity in busy or file.name in reserved}
+
+    def _is_over(self, deadline: float) -> bool:
+        return time.monotonic() >= deadline or (self._is_stopping() and not self._is_meanwhile)
+
+    def _ship_meanwhile(self) -> None:
+        """Upload new lines while whole files are uploaded, which may take hours."""
+        self._is_meanwhile = True
+        try:
+            with suppress(ArchiveError):  # the next round after these uploads reports it, if it fails again
+                self.scan()
+                self.ship_round(self._uploads.deadline)
+        finally:
+            self._is_meanwhile = False
 
     def ship_renamed(self, deadline: float = FOREVER) -> None:
         """Store rotated, moved and deleted files as whole objects: they will not change any more."""
@@ -179,7 +222,8 @@ class LogShipper:
         except ArchiveError as error:
             return [str(error)]
         try:
-            self.ship_tails(deadline)
+            # Half of the time for a backlog: small files can still be stored as whole objects.
+            self.ship_tails(deadline if deadline == FOREVER else (time.monotonic() + deadline) / 2)
         except ArchiveError as error:
             failures.append(str(error))
         outcomes = self._store_renamed(deadline)
@@ -200,7 +244,7 @@ class LogShipper:
     def _summary(self, failures: tuple[str, ...]) -> FinishResult:
         files = [*self._state.files.values(), *self._state.gone.values()]
         left = [f for f in files if not f.is_whole and f.identity not in self._tracker.unreadable]
-        bytes_left = sum(max(0, file.size - file.stored) for file in left)
+        bytes_left = sum(map(pending_bytes, left))
         complete = not left and not self._state.deleted_files and not self._bundles.count
         return FinishResult(
             complete and not failures,
@@ -209,6 +253,12 @@ class LogShipper:
             self._bundles.count,
             tuple(dict.fromkeys(failures)),
         )
+
+    def unsent_bytes(self) -> dict[str, int]:
+        """By name, the largest first: bytes that are not in the archive. For any thread."""
+        files = [*list(self._state.files.values()), *list(self._state.gone.values())]
+        found = sorted(((pending_bytes(file), file.name) for file in files), reverse=True)
+        return {name: size for size, name in found if size}
 
     def _recover(self) -> None:
         if self._recovered:
@@ -237,43 +287,47 @@ class LogShipper:
 
     # Tails
 
-    def _ship(self, file: TrackedFile, writers: dict[str, TrackedFile]) -> None:
+    def _ship(self, file: TrackedFile, writers: dict[str, TrackedFile], share: int) -> bool:
+        """Add new bytes of a file to the bundle, at most its share; True if it has more."""
         if not (file.size or file.streams or file.whole) and file.identity in self._state.files:
             self._bundles.add_empty(file)
-            return
+            return False
         try:
             self._descriptors.get(file.identity, file.name)  # stays open while the file grows
             with self._descriptors.borrowed(file.identity, file.name) as descriptor:
-                self._ship_open(file, descriptor, writers)
+                return self._ship_open(file, descriptor, writers, share)
         except (Vanished, Interrupted):
-            return
+            return False
         except OSError as error:
             self._tracker.report_unreadable(file, error)
+            return False
 
-    def _ship_open(self, file: TrackedFile, descriptor: int, writers: dict[str, TrackedFile]) -> None:
+    def _ship_open(self, file: TrackedFile, descriptor: int, writers: dict[str, TrackedFile], share: int) -> bool:
         if not file.fingerprint.matches(descriptor):
             self._tracker.reset(file, file.size)
-        stream = self._stream_for(file, descriptor, writers)
+        stream = self._stream_for(file, descriptor, writers, share)
         if stream is None:
-            return
+            return False
         start = stream.sent
         if file.whole is not None and file.whole.name == stream.path:
             start = max(start, file.whole.size)
-        while start < file.size:
-            end = min(file.size, start + self._bundle_bytes - self._bundles.raw_size)
+        stop = min(file.size, start + share)
+        while start < stop:
+            end = min(stop, start + self._bundles.room())
             data = read_at(descriptor, start, end)
             if len(data) < end - start:
-                return  # it became shorter since the scan; the next scan handles that
+                return False  # it became shorter since the scan; the next scan handles that
             if not stream.generation:
                 stream.generation = self._bundles.next_generation()
                 file.streams.append(stream)
             self._bundles.add(file, stream, start, data, Fingerprint.of(descriptor, end, data))
             self._search_gcs_log(file, descriptor, start, data)
             start = end
-            if self._bundles.raw_size >= self._bundle_bytes:
+            if not self._bundles.room():
                 self._bundles.put()
-                if time.monotonic() >= self._uploads.deadline:
-                    return
+                if self._is_over(self._uploads.deadline):
+                    break
+        return start < file.size
 
     def _search_gcs_log(self, file: TrackedFile, descriptor: int, start: int, data: bytes) -> None:
         """Look for `EXPORT_GIVEN_UP` in new bytes that are being uploaded anyway."""
@@ -281,7 +335,9 @@ class LogShipper:
             before = read_at(descriptor, max(0, start - len(EXPORT_GIVEN_UP)), start)
             self.export_given_up |= EXPORT_GIVEN_UP in before + data
 
-    def _stream_for(self, file: TrackedFile, descriptor: int, writers: dict[str, TrackedFile]) -> Stream | None:
+    def _stream_for(
+        self, file: TrackedFile, descriptor: int, writers: dict[str, TrackedFile], share: int
+    ) -> Stream | None:
         """The stream for the next tails of a file, by its whole object and its newest stream:
 
         | whole object                | newest stream             | tails continue                     |
@@ -304,7 +360,9 @@ class LogShipper:
             return None
         previous = writers.pop(file.name, None)
         if previous is not None and previous is not file:
-            self._ship(previous, writers)  # the last bytes of the file that had this name must be uploaded before
+            # Afterwards, its bytes can be uploaded under this name no more. What exceeds its share waits until it is
+            # stored as a whole object, as a renamed file is.
+            self._ship(previous, writers, share)
         self._free_name(file, descriptor)
         return Stream(file.name, 0)
 
@@ -318,6 +376,8 @@ class LogShipper:
         """Preserve an object of another file: tails would hide it, or it would be read as their start."""
         existing = self._objects.at(file.name)
         if existing is not None and existing.owner is not file:
+            if self._is_meanwhile:
+                raise Interrupted("names are freed between uploads only")
             self._bundles.put()
             self._uploads.free_name(file.name, file, descriptor)
             self._state.save()

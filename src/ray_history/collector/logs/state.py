@@ -10,14 +10,15 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+from ray_history.collector.saved_file import DamagedFile, load, save
+from ray_history.decoding import DECODING_ERRORS
 
 from .scanner import Identity, read_at
 
@@ -192,7 +193,7 @@ class LogState:
 
     def __init__(self, state_file: Path, session: str, node: str) -> None:
         self._file = state_file
-        self.node = node
+        self.session, self.node = session, node
         self.lost = ""
         """Why there is no state of an earlier process; empty if there is."""
         loaded = self._load(session, node)
@@ -249,30 +250,17 @@ class LogState:
         if encoded == self._saved:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_name(self._file.name + ".new")
-        with open(temporary, "wb") as file:
-            file.write(encoded)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._file)
-        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        save(self._file, encoded)
         self._saved = encoded
 
     def _load(self, session: str, node: str) -> _StateFile | None:
-        data = b""
-        with suppress(FileNotFoundError):
-            data = self._file.read_bytes()
-        if not data:
+        try:
+            state = msgspec.json.decode(load(self._file), type=_StateFile)
+        except FileNotFoundError:
             self.lost = f"there is no {self._file}"
             return None
-        try:
-            state = msgspec.json.decode(data, type=_StateFile)
-        except msgspec.DecodeError as error:
-            self.lost = f"{self._file} cannot be decoded: {error}"
+        except (*DECODING_ERRORS, DamagedFile) as error:
+            self.lost = f"{self._file} is damaged: {error}"
             return None
         if (state.session, state.node) != (session, node):
             self.lost = f"{self._file} is of session {state.session} on node {state.node}"

@@ -54,6 +54,8 @@ class Tracker:
         self._descriptors = descriptors
         self._count_bytes = count_bytes
         self.own_files = own_files
+        self.busy: AbstractSet[Identity] = frozenset()
+        """Files that are being stored; what happens to them is noticed afterwards."""
         self._lines: dict[Identity, tuple[int, int, int]] = {}
         self._missed: set[Identity] = set()
         self.scanned = False
@@ -121,6 +123,8 @@ class Tracker:
         files, counters = self._state.files, self._state.counters
         renamed = False
         for identity, name, size, mtime_ns in found:
+            if identity in self.busy:
+                continue
             file = files.get(identity)
             if file is None:
                 file = self._state.gone.pop(identity, None)  # a previous scan missed it
@@ -145,7 +149,7 @@ class Tracker:
 
     def _handle_missing(self, found: dict[Identity, ScannedFile], unlisted: tuple[str, ...]) -> None:
         state = self._state
-        missing = state.files.keys() - found.keys()
+        missing = state.files.keys() - found.keys() - self.busy
         taken = {each.name for each in found.values()} if missing else set()
         missed_before, self._missed = self._missed, set()
         for identity in missing:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from ray_history.archive.names import session_time
+from ray_history.archive.names import is_session
+from ray_history.decoding import DECODING_ERRORS
 
 _PORT_FILE = re.compile(r"(?P<what>[a-z_]+)_port_(?P<node>[0-9a-f]{56})")
 _NODE_ID_IN_LOG = re.compile(rb"node_id=([0-9a-f]{56})")
@@ -96,6 +97,14 @@ class RayNode:
         ]
         return sorted(found, key=lambda session: session.name)
 
+    def has_session(self, name: str) -> bool:
+        """Whether a session of this name has a directory on this machine."""
+        directory = self._root / name
+        if not directory.is_symlink() and _session(directory) is not None:
+            return True
+        current = self.current()
+        return current is not None and current.name == name
+
     def node_seen(self, session: str, node: str) -> None:
         """Note that an event of the session came from this node: the only source if there are no files."""
         self._nodes_seen.setdefault(session, node)
@@ -159,13 +168,13 @@ class RayNode:
         """In KubeRay's 1.6 samples, Ray's start hook writes this file."""
         try:
             text = (self._root / "raylet_node_id").read_text().strip().lower()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return None
         return text if re.fullmatch(r"[0-9a-f]{56}", text) else None
 
 
 def _session(directory: Path) -> RaySession | None:
-    return RaySession(directory.name, directory) if session_time(directory.name) and directory.is_dir() else None
+    return RaySession(directory.name, directory) if is_session(directory.name) and directory.is_dir() else None
 
 
 def _port_files(directory: Path) -> Iterator[tuple[str, str, float]]:
@@ -181,7 +190,7 @@ def _only_metrics_port(directory: Path) -> int:
     """The port in the file of Ray before 2.54, which lists raylets without their node ids; -1 if there are several."""
     try:
         raylets = _ports_by_raylet.decode((directory / "ports_by_node.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *DECODING_ERRORS):
         return -1
     ports = [ports.get("metrics_export_port", -1) for ports in raylets.values()]
     return ports[0] if len(ports) == 1 else -1

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from ray_history.collector.polling.dashboard_client import DEFAULT_PORT, Dashboard, DashboardError, dashboard_url
+from ray_history.decoding import DECODING_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class NodeLookup:
         try:
             answer = self._dashboard.get(f"/api/v0/nodes?{urlencode({'limit': 100, **condition})}", timeout=_TIMEOUT)
             rows = msgspec.json.decode(answer.body, type=_Answer).data.result.result
-        except (DashboardError, msgspec.DecodeError) as error:
+        except (DashboardError, *DECODING_ERRORS) as error:
             logger.debug("cannot look up the id of this node: %s", error)
             return None
         return next((row.node_id.lower() for row in rows if row.state == "ALIVE" and row.node_id), None)

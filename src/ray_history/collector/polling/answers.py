@@ -5,8 +5,12 @@ A msgspec.ValidationError means that the answer is not one of Ray's.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Raw
+
+from ray_history.decoding import DECODING_ERRORS
 
 ROWS = ("data", "result", "result")
 """Path of the rows in answers of Ray's state API."""
@@ -19,6 +23,10 @@ class JobRow(msgspec.Struct):
     status: str | None = None
 
 
+class _Version(msgspec.Struct):
+    ray_version: str | None = None
+
+
 class _Node(msgspec.Struct):
     node_id: str
     state: str | None = None
@@ -29,12 +37,18 @@ def has_content(body: bytes, path: tuple[str, ...]) -> bool | None:
     try:
         value = _at(body, path)
         return value is not None and bool(msgspec.json.decode(value, type=_ANYTHING))
-    except msgspec.DecodeError:
+    except DECODING_ERRORS:
         return None
 
 
 def job_rows(body: bytes) -> list[JobRow]:
     return msgspec.json.decode(body, type=list[JobRow])
+
+
+def ray_version(body: bytes) -> tuple[int, ...]:
+    """The version of Ray, without its patch number; empty if it is not a release."""
+    found = re.match(r"(\d+)\.(\d+)", msgspec.json.decode(body, type=_Version).ray_version or "")
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def alive_nodes(body: bytes) -> list[str]:

@@ -18,18 +18,22 @@ import msgspec
 from ray_history.archive import ledger
 from ray_history.archive.errors import ArchiveError
 from ray_history.collector.destination import Destination
+from ray_history.decoding import DECODING_ERRORS
 
-from .answers import ROWS, JobRow, alive_nodes, has_content, is_partial, job_rows
+from .answers import ROWS, JobRow, alive_nodes, has_content, is_partial, job_rows, ray_version
 from .dashboard_client import BadStatus, Dashboard, DashboardError, Misconfigured, Refused, TimedOut, Unreachable
 from .endpoints import (
+    ACTORS,
     DATA_ACTOR,
     DATASETS,
     JOBS,
+    LOGICAL_ACTORS,
     NODE,
     NODES,
     TRAIN_ACTOR,
     TRAIN_V1,
     TRAIN_V2,
+    VERSION,
     EmptyAnswers,
     Endpoint,
 )
@@ -179,11 +183,8 @@ class Cycle:
         try:
             if has_data is None:
                 raise msgspec.ValidationError
-            if endpoint is JOBS:
-                self._plan_jobs(job_rows(outcome))
-            if endpoint is NODES:
-                self._plan_nodes(alive_nodes(outcome))
-        except msgspec.ValidationError:
+            self._plan(endpoint, outcome)
+        except DECODING_ERRORS:
             self.report.fail(endpoint.url, NOT_FROM_RAY)
             self.report.note(endpoint, ledger.FAILED, NOT_FROM_RAY)
             return settle(Change.FAILED)
@@ -196,6 +197,7 @@ class Cycle:
         self, endpoint: Endpoint, url: str, body: bytes, has_data: bool, settle: Callable[[Change], None]
     ) -> None:
         previous, digest = self.session.answers[url], blake2b(body, digest_size=16).digest()
+        previous.size = len(body)
         previous.empty_answers = 0 if has_data else previous.empty_answers + 1
         enough = previous.empty_answers >= ACCEPTED_AFTER and not self.final
         accepted = endpoint.empty_answers is EmptyAnswers.THIRD and enough
@@ -220,9 +222,23 @@ class Cycle:
             previous.digest = digest
             self.report.stored += 1
             self.report.bytes += len(body)
+            self._plan_actors(endpoint)
             return settle(Change.CHANGED)
 
         return self._submit(partial(self._write, url, body, write), stored)
+
+    def _plan(self, endpoint: Endpoint, body: bytes) -> None:
+        """What else this answer makes due."""
+        if endpoint is VERSION:
+            self.session.update_version(ray_version(body))
+        if endpoint is JOBS:
+            self._plan_jobs(job_rows(body))
+        if endpoint is NODES:
+            self._plan_nodes(alive_nodes(body))
+
+    def _plan_actors(self, changed: Endpoint) -> None:
+        if changed is ACTORS and self.session.is_due_with_actors(LOGICAL_ACTORS, final=self.final):
+            self._enqueue(LOGICAL_ACTORS)
 
     def _plan_jobs(self, rows: list[JobRow]) -> None:
         self.session.update_jobs(rows)

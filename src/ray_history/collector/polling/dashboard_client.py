@@ -16,9 +16,10 @@ returned unchanged: Ray redacts the values of `env_vars` only for browsers, so a
 from __future__ import annotations
 
 import http.client
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,8 +27,10 @@ from urllib.parse import urlsplit
 from ray_history import __version__
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Ten times the size of 10,000 workers with details (580 bytes each). Four larger answers at once would exceed the
-memory of a sidecar with 256 MiB."""
+"""Ten times the size of 10,000 workers with details (580 bytes each)."""
+
+ALONE_BYTES = 4 * 1024 * 1024
+"""Larger answers are read one after the other: four of 64 MiB at once would exceed the memory of a sidecar, 256 MiB."""
 
 DEFAULT_PORT = 8265
 TOKEN_FILE = Path("/var/run/secrets/ray.io/serviceaccount/token")
@@ -82,7 +85,15 @@ class Answer:
 class Dashboard:
     """The dashboard at one address. Thread-safe: each request has a connection of its own."""
 
-    def __init__(self, base_url: str, token: Callable[[], str | None], *, max_body: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        token: Callable[[], str | None],
+        *,
+        max_body: int = MAX_BODY_BYTES,
+        turn: threading.Lock | None = None,
+    ) -> None:
+        """`turn` is held while a large answer is read."""
         self.base_url = base_url.rstrip("/")
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
@@ -93,6 +104,7 @@ class Dashboard:
         self._connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._token = token
         self._max_body = max_body
+        self.turn = turn or threading.Lock()
 
     def get(self, url: str, *, timeout: float) -> Answer:
         """The answer to `url` (path and query), or a DashboardError after at most about `timeout` seconds."""
@@ -122,17 +134,32 @@ class Dashboard:
     def _read(self, response: http.client.HTTPResponse, set_timeout: Callable[[float], None], deadline: float) -> bytes:
         announced = response.length
         body = bytearray()
-        while len(body) <= self._max_body and (announced or 0) <= self._max_body:
-            set_timeout(_left(deadline))
-            chunk = response.read1(_READ_BYTES)
-            body += chunk
-            if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older versions after it
-                break
-        else:
-            raise TooLarge(f"the answer is larger than {self._max_body / 1024 / 1024:g} MiB")
-        if announced is not None and len(body) != announced:  # read1 reports a closed connection as the end
-            raise Unreachable(f"the answer from {self.base_url} was cut short")
-        return bytes(body)
+        with ExitStack() as alone:
+            alone.callback(body.clear)  # the frames of an exception keep it alive until the next garbage collection
+            has_turn = False
+            while len(body) <= self._max_body and (announced or 0) <= self._max_body:
+                if len(body) > ALONE_BYTES and not has_turn:
+                    alone.enter_context(self._turn_before(deadline))
+                    has_turn = True
+                set_timeout(_left(deadline))
+                chunk = response.read1(_READ_BYTES)
+                body += chunk
+                if not chunk or response.isclosed():  # Python 3.13 closes it with the last byte, older ones after it
+                    break
+            else:
+                raise TooLarge(f"the answer is larger than {self._max_body / 1024 / 1024:g} MiB")
+            if announced is not None and len(body) != announced:  # read1 reports a closed connection as the end
+                raise Unreachable(f"the answer from {self.base_url} was cut short")
+            return bytes(body)
+
+    @contextmanager
+    def _turn_before(self, deadline: float) -> Iterator[None]:
+        if not self.turn.acquire(timeout=_left(deadline)):
+            raise TimeoutError("timed out")
+        try:
+            yield
+        finally:
+            self.turn.release()
 
 
 def ray_token(environ: Mapping[str, str], token_file: Path = TOKEN_FILE) -> str | None:

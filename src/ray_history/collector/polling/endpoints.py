@@ -22,8 +22,11 @@ class When(Enum):
     ONCE = auto()
     """Until it was stored once in the session."""
     EVERY_POLL = auto()
-    EVERY_FOURTH = auto()
-    """In the first poll, every fourth after it, and the final one: large answers that change all the time."""
+    WITH_ACTORS = auto()
+    """In the first poll, every fourth after it, and the final one, since the answer changes all the time and may be
+    large; a small one also when the listing of actors changed."""
+    WITHOUT_SPANS = auto()
+    """Of a Ray that does not send all profile spans as events: the larger the answer, the rarer."""
     PER_JOB = auto()
     """For running jobs at their own pace, and once after a job ended."""
     WITH_TRAIN = auto()
@@ -60,10 +63,13 @@ class Endpoint:
     """Whether the body may be something other than JSON."""
 
 
+VERSION = Endpoint("/api/version", when=When.ONCE)
 JOBS = Endpoint("/api/jobs/")
 NODES = Endpoint("/api/v0/nodes?detail=1&limit=10000", ROWS)
 ACTORS = Endpoint("/api/v0/actors?detail=1&limit=10000", ROWS)
 """The second source of actors: their events are missing if Ray's GCS gave up exporting, and before Ray 2.52."""
+LOGICAL_ACTORS = Endpoint("/logical/actors", ("data", "actors"), When.WITH_ACTORS, parameters=_UNCACHED)
+"""What the listing of actors lacks: worker, port, start and end."""
 
 UNFINISHED_TASKS = Endpoint(
     "/api/v0/tasks?detail=1&limit=1000&unfinished",
@@ -78,6 +84,10 @@ UNFINISHED_TASKS = Endpoint(
 """What a killed worker could not send any more: RUNNING, pid and place in the logs. Without tasks that wait, of which
 there may be very many: their owners send what is known of them."""
 
+ALL_TASKS = Endpoint("/api/v0/tasks?detail=1&limit=10000&exclude_driver=false", ROWS, When.WITHOUT_SPANS)
+SPANS_SINCE = (2, 54)
+"""The first Ray that sends all profile spans: 2.49 sends none, 2.52 only the outermost."""
+
 DATASETS = Endpoint("/api/data/datasets/{}", ("datasets",), When.PER_JOB, EmptyAnswers.IGNORED)
 TRAIN_V2 = Endpoint(
     "/api/train/v2/runs/v1", ("train_runs",), When.WITH_TRAIN, EmptyAnswers.IGNORED, absent_statuses=frozenset({500})
@@ -86,7 +96,7 @@ TRAIN_V1 = replace(TRAIN_V2, url="/api/train/v2/runs")
 NODE = Endpoint("/nodes/{}", ("data", "detail", "now"), When.PER_NODE, EmptyAnswers.IGNORED, parameters=_UNCACHED)
 
 ENDPOINTS = (
-    Endpoint("/api/version", when=When.ONCE),
+    VERSION,
     Endpoint("/api/v0/cluster_metadata", ("data",), When.ONCE),
     Endpoint("/timezone", when=When.ONCE),
     JOBS,
@@ -108,7 +118,8 @@ ENDPOINTS = (
     Endpoint("/nodes?view=summary", ("data", "summary"), parameters=_UNCACHED),
     Endpoint("/api/v0/runtime_envs?detail=1&limit=10000", ROWS),
     UNFINISHED_TASKS,
-    Endpoint("/logical/actors", ("data", "actors"), When.EVERY_FOURTH, parameters=_UNCACHED),
+    LOGICAL_ACTORS,
+    ALL_TASKS,
     Endpoint("/events", ("data", "events"), parameters=_UNCACHED),
     NODE,
 )

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from .answers import JobRow
-from .endpoints import TRAIN_V1, TRAIN_V2, Endpoint, When
+from .endpoints import SPANS_SINCE, TRAIN_V1, TRAIN_V2, Endpoint, When
 
 MAX_EMPTY_AFTER_END = 2
 DATASETS_EVERY, TRAIN_EVERY, MAX_GAP = 4, 8, 32
 """Polls between two requests that run tasks in the user's job: doubled while nothing changes, up to the last."""
 JOBS_PER_CYCLE = 20
+SMALL, LARGE = 1 << 20, 16 << 20
+"""Bytes of an answer that may be requested in each poll, some 500 actors or tasks, and in every fourth."""
 NODE_EVERY, NODES_PER_CYCLE = 4, 50
 """Polls between two requests for one node, and the most nodes per cycle: 1,000 nodes take 20 cycles."""
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
@@ -37,6 +39,8 @@ class StoredAnswer:
     """Whether there is a stored answer, of this or an earlier process."""
     empty_answers: int = 0
     """Empty answers in a row."""
+    size: int = 0
+    """Bytes of the last one."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class SessionMemory:
         """Endpoints without an answer since a job ended."""
         self.polled_at: dict[str, int] = {}
         """The poll that last requested each node."""
+        self.sends_spans = True
+        self._listed_tasks_at = 0
 
     def is_due(self, endpoint: Endpoint, *, final: bool) -> bool:
         """Whether to request an endpoint that depends on no other answer."""
@@ -89,9 +95,22 @@ class SessionMemory:
                 return not self.answers[endpoint.url].digest
             case When.EVERY_POLL:
                 return True
-            case When.EVERY_FOURTH:
+            case When.WITH_ACTORS:
                 return final or self.number % 4 == 1
+            case When.WITHOUT_SPANS:
+                return not self.sends_spans and (final or self._is_time_for(self.answers[endpoint.url].size))
         return False
+
+    def _is_time_for(self, size: int) -> bool:
+        pause = 1 if size <= SMALL else 4 if size <= LARGE else 16
+        return self.number - self._listed_tasks_at >= pause
+
+    def update_version(self, version: tuple[int, ...]) -> None:
+        self.sends_spans = not version or version >= SPANS_SINCE
+
+    def is_due_with_actors(self, endpoint: Endpoint, *, final: bool) -> bool:
+        """Whether to request it in this cycle because the listing of actors changed."""
+        return not self.is_due(endpoint, final=final) and self.answers[endpoint.url].size <= SMALL
 
     def update_jobs(self, rows: list[JobRow]) -> None:
         ended: dict[str, bool] = {}
@@ -127,6 +146,8 @@ class SessionMemory:
 
     def settle(self, endpoint: Endpoint, subject: str, change: Change) -> None:
         """Decide when to repeat the request."""
+        if endpoint.when is When.WITHOUT_SPANS:
+            self._listed_tasks_at = self.number
         if endpoint.when is When.WITH_TRAIN:
             if change is not Change.FAILED:
                 self.train_pending.discard(endpoint)

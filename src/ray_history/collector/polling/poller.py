@@ -12,7 +12,7 @@ from ray_history.collector.destination import Destination
 
 from .cycle import ARCHIVE, Cycle, PollReport
 from .dashboard_client import Dashboard
-from .endpoints import with_extras
+from .endpoints import When, with_extras
 from .memory import SessionMemory
 
 FINAL_SECONDS = 8.0
@@ -35,8 +35,8 @@ class Poller:
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of all endpoints, with `{}` for the id of a job or node."""
-        return [endpoint.url for endpoint in self._endpoints]
+        """The URLs of the endpoints of every Ray, with `{}` for the id of a job or node."""
+        return [endpoint.url for endpoint in self._endpoints if endpoint.when is not When.WITHOUT_SPANS]
 
     def poll(self, session: str, *, deadline: float) -> PollReport:
         """Run one cycle, until `deadline` (monotonic) at the latest."""

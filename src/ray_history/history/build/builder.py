@@ -19,9 +19,10 @@ from typing import Any, cast
 
 import duckdb
 
-from ray_history.history.engine import Engine, Limits
+from ray_history.history.engine import Engine, Limits, open_database
 from ray_history.history.registry import SMALL_TABLES, TABLES
-from ray_history.history.sql import create_source_tables, query, query_at, text
+from ray_history.history.sql import END_OF_TIME, create_source_tables, query, query_at, text
+from ray_history.history.sql.absent import kinds_of_rows
 from ray_history.history.task_files import COUNTS, DELTA, PLACES, TASKS, observed_tasks, with_delta
 
 from .event_lines import EventLines
@@ -32,9 +33,6 @@ _LOOKED_UP = ("nodes", "workers")
 
 _MADE_FROM_TASKS = ("actors",)
 """Tables that are made after tasks, which have rows that no other source has."""
-
-_END_OF_TIME = 2**63 - 1
-"""A moment after all events."""
 
 _MAX_DOCUMENT = 64 << 20
 _COMPACT_FROM = 0.2
@@ -50,23 +48,38 @@ _BYTES_PER_EVENT = 128
 """With fewer bytes of memory than this per event, making the small tables may need all memory."""
 
 
+def ready_database(threads: int) -> duckdb.DuckDBPyConnection:
+    """A database for `Builder`, which can be made before it is needed."""
+    database = open_database(threads)
+    create_source_tables(database)
+    return database
+
+
 class Builder:
     """Builds the tables of one session in `directory`, on those in `base` if given.
 
     For one thread, except for `cancel`.
     """
 
-    def __init__(self, directory: Path, limits: Limits, base: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits,
+        base: Path | None = None,
+        database: duckdb.DuckDBPyConnection | None = None,
+    ) -> None:
+        """`database` is one from `ready_database` that nothing else uses; it is closed at the end."""
         self._directory, self._limits, self._base = directory, limits, base
         self.work = directory / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        self._engine = Engine(limits, self.work / "spill", directory, *([base] if base else []))
+        database = database or ready_database(limits.threads)
+        self._engine = Engine(database, limits, self.work / "spill", directory, *([base] if base else []))
         self._execute = self._engine.execute
         self._parquet = f"""(
             format parquet, parquet_version v2, compression zstd, compression_level 1, row_group_size 20000,
             row_group_size_bytes {limits.memory // 16}, data_page_size_limit {_PAGE}
         )"""
-        create_source_tables(self._engine.database)
+        self._kinds = frozenset[str]()
         self._runs = Runs(self._engine, limits, self.work)
 
     def __enter__(self) -> Builder:
@@ -165,6 +178,7 @@ class Builder:
         )
         self._execute(f"copy rare_event to {text(self._directory / 'rare_events.parquet')} {self._parquet}")
         self._execute(f"copy document to {text(self._directory / 'documents.parquet')} {self._parquet}")
+        self._kinds = kinds_of_rows(self._execute)
 
     def _make_small_tables(self) -> None:
         with self._engine.database.cursor() as cursor:
@@ -173,7 +187,7 @@ class Builder:
                     self._make_small_table(name, cursor)
 
     def _make_small_table(self, name: str, cursor: duckdb.DuckDBPyConnection | None = None) -> None:
-        self._execute(f"create table {name} as {query_at(name, _END_OF_TIME)}", cursor)
+        self._execute(f"create table {name} as {query_at(name, END_OF_TIME, self._kinds)}", cursor)
         if not TABLES[name].has_mentioned_rows:
             self._write_small_table(name, cursor)
 
@@ -190,7 +204,7 @@ class Builder:
         )
         for name in [name for name in SMALL_TABLES if TABLES[name].has_mentioned_rows]:
             self._execute(f"create or replace view listed as from {name}")
-            self._execute(f"insert into {name} by name {query_at(f'mentioned_{name}', _END_OF_TIME)}")
+            self._execute(f"insert into {name} by name {query_at(f'mentioned_{name}', END_OF_TIME, self._kinds)}")
             self._write_small_table(name)
 
     def _create_lookup_tables(self) -> None:
@@ -214,8 +228,8 @@ class Builder:
             create temp table named_actor as from named_actors();
             """
             # Of all drivers: a submission may have started several.
-            f"create temp table ended_job as from ended_jobs({_END_OF_TIME});"
-            f"create temp table all_polled_task as {query('tasks/polled')};"
+            f"create temp table ended_job as from ended_jobs({END_OF_TIME});"
+            f"create temp table all_polled_task as {query_at('tasks/polled', END_OF_TIME, self._kinds)};"
             "create or replace temp view polled_task as from all_polled_task"
         )
 

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_history.moments import EARLIEST, LATEST
+
 from .tables import Tables
 
-MAX_JOBS, MAX_FAILURES = 50, 20
+MAX_JOBS, MAX_FAILURES, MAX_STATES = 50, 20, 50
 """A summary stays at a few kilobytes, whatever the session."""
+
+_MOMENTS = {"earliest": EARLIEST * 1000, "latest": LATEST * 1000 - 1}
 
 _JOBS = """
     select
-        coalesce(job_id, '') as job_id, coalesce(submission_id, '') as submission_id,
-        left(coalesce(entrypoint, ''), 1000) as entrypoint, coalesce(status, '') as status,
-        left(coalesce(message, ''), 500) as message, start_ms::bigint as start_ms, end_ms::bigint as end_ms
+        left(coalesce(job_id, ''), 200) as job_id, left(coalesce(submission_id, ''), 200) as submission_id,
+        left(coalesce(entrypoint, ''), 1000) as entrypoint, left(coalesce(status, ''), 200) as status,
+        left(coalesce(message, ''), 500) as message,
+        case when start_ms::bigint between {earliest} and {latest} then start_ms::bigint end as start_ms,
+        case when end_ms::bigint between {earliest} and {latest} then end_ms::bigint end as end_ms
     from {jobs}
     where not is_internal
     order by status in ('SUCCEEDED', 'STOPPED'), start_ms desc nulls last, job_id
@@ -27,7 +33,7 @@ _JOBS = """
 _FAILURES = r"""
     with failed as (
         select
-            coalesce(nullif(name, ''), func_or_class_name, '') as name, coalesce(error_type, '') as kind,
+            coalesce(nullif(name, ''), func_or_class_name, '') as name, left(coalesce(error_type, ''), 200) as kind,
             regexp_replace(left(coalesce(error_message, ''), 100000), '\x1b\[[0-9;]*m', '', 'g') as message
         from observed_tasks
         where is_listed and is_user_task(type, is_internal) and state = 'FAILED'
@@ -77,7 +83,7 @@ def summarize(tables: Tables) -> dict[str, Any]:
     return {
         "tasks": _task_counts(tables),
         "jobs_by_status": _job_counts(tables),
-        "jobs": _dicts(tables, _JOBS.format(jobs=tables.source("jobs"), limit=MAX_JOBS)),
+        "jobs": _dicts(tables, _JOBS.format(jobs=tables.source("jobs"), limit=MAX_JOBS, **_MOMENTS)),
         "failures": _dicts(tables, _FAILURES.format(limit=MAX_FAILURES)),
         "accounts": _dicts(tables, _LEDGERS)[0],
     }
@@ -87,15 +93,21 @@ def _task_counts(tables: Tables) -> dict[str, int]:
     """Attempts by state."""
     return dict(
         tables.rows(
-            "select state, count(*) from observed_tasks where is_listed and is_user_task(type, is_internal) "
-            "group by all order by all"
+            "select left(coalesce(state, ''), 200) as state, count(*) from observed_tasks "
+            "where is_listed and is_user_task(type, is_internal) "
+            f"group by all order by count(*) desc, state limit {MAX_STATES}"
         )
     )
 
 
 def _job_counts(tables: Tables) -> dict[str, int]:
     """Jobs by status."""
-    return dict(tables.rows(f"select status, count(*) from {tables.source('jobs')} where not is_internal group by all"))
+    return dict(
+        tables.rows(
+            f"select left(coalesce(status, ''), 200) as status, count(*) from {tables.source('jobs')} "
+            f"where not is_internal group by all order by count(*) desc, status limit {MAX_STATES}"
+        )
+    )
 
 
 def _dicts(tables: Tables, sql: str) -> list[dict[str, Any]]:

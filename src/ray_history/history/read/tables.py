@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import md5
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 from ray_history.history.registry import TABLES, TASK_COUNTS_CLOSED_FORM, TASK_LOG
 from ray_history.history.sealing import seal
 from ray_history.history.sql import create_source_tables, query, query_at, text
+from ray_history.history.sql.absent import LATER, kinds_of_rows, without
 from ray_history.history.task_files import COUNTS, PLACES, first_tasks, observed_tasks
 
 from .json_rows import repeated_secrets, shown_environments
@@ -29,7 +30,7 @@ join anything, and none repeats itself."""
 
 _SHOWN = """
     * exclude (
-        is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, polled_columns,
+        is_defined, is_implied, is_forced, is_worker_implied, is_node_implied, polled_columns, event_spans,
         told_name, actor_repr_name, error, debugger
     )
 """
@@ -93,6 +94,7 @@ class Tables:
         self._places = f"read_parquet({text(directory / PLACES)})"
         self._lock, self._has_nodes_macro = threading.Lock(), False
         self._prepared = PreparedQueries(self._database)
+        self._kinds: Collection[str] | None = None
         self._columns: dict[str, str] = {}
         self._environments: Sequence[tuple[str, str, str]] | None = None
         self._clean: bool | None = None
@@ -121,14 +123,19 @@ class Tables:
             rows = f"read_parquet({text(self._directory / f'{table}.parquet')})"
         else:
             self._create_nodes_macro()
-            rows = f"({query_at(table, view.at)})"
+            rows = f"({query_at(table, view.at, self._kinds_of_rows())})"
             if TABLES[table].has_mentioned_rows:
                 rows = f"""(
                     with listed as (from {rows}), task as (from {self.source("tasks", View(view.at))}),
                     actor as (from {self.source("actors", View(view.at))})
-                    from listed union all by name ({query_at(f"mentioned_{table}", view.at)})
+                    from listed union all by name ({query_at(f"mentioned_{table}", view.at, self._kinds_of_rows())})
                 )"""
         return closed_rows(TABLES[table].closed_form, rows, view)
+
+    def file(self, name: str) -> str | None:
+        """SQL: the rows of a table that does not come from events; None if the index has none."""
+        path = self._directory / f"{name}.parquet"
+        return f"read_parquet({text(path)})" if path.exists() else None
 
     def first_tasks(self, count: int, view: View = LAST) -> str | None:
         """SQL: about the first `count` rows of tasks, in the order of an unsorted query; None if it needs all rows."""
@@ -186,10 +193,19 @@ class Tables:
     def _create_nodes_macro(self) -> None:
         """Create the macro that other small tables look up nodes with. Only views of a moment need it, and it takes as
         long as everything else when a session is opened."""
+        kinds = self._kinds_of_rows()
         with self._lock:
             if not self._has_nodes_macro:
-                self._database.execute(f"create macro nodes_at(moment) as table {query('nodes')}")
+                nodes = without("nodes", query("nodes"), {*kinds, LATER})
+                self._database.execute(f"create macro nodes_at(moment) as table {nodes}")
                 self._has_nodes_macro = True
+
+    def _kinds_of_rows(self) -> Collection[str]:
+        """The kinds of rows that the session has, which its queries for a moment need."""
+        with self._lock:
+            if self._kinds is None:
+                self._kinds = kinds_of_rows(self.rows)
+            return self._kinds
 
     def environments(self) -> Sequence[tuple[str, str, str]]:
         """The argument of `json_rows.row`, computed once; empty if there are many environments, or long ones."""
@@ -222,6 +238,11 @@ class Tables:
         """All rows of a large result, in a turn of its own."""
         with self.turn:
             return self.rows(sql, parameters)
+
+    def arrays(self, sql: str, parameters: Sequence[Any] = ()) -> dict[str, Any]:
+        """The columns of a large result as NumPy arrays, in a turn of its own."""
+        with self.turn, self._reading() as cursor, step(cursor):
+            return cursor.execute(sql, parameters).fetchnumpy()
 
     def some_rows(self, sql: str, parameters: Sequence[Any], some: int) -> Generator[list[tuple[Any, ...]]]:
         """The same, `some` rows at a time as they are made, and one empty list for an empty result. Callers must have a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from ray_history.history.registry import TABLES
 
+from .absent import LATER, without
+
 if TYPE_CHECKING:
     import duckdb
+
+END_OF_TIME = 2**63 - 1
+"""A moment after all events."""
 
 _ROOT = resources.files(__name__)
 
@@ -25,9 +30,10 @@ def query(name: str) -> str:
     return table.precedence.expanded(text) if table and table.precedence else text
 
 
-def query_at(name: str, moment: int) -> str:
-    """The query of a small table, as of a moment."""
-    return re.sub(r"\bmoment\b", str(moment), query(name))
+def query_at(name: str, moment: int, kinds: Collection[str]) -> str:
+    """The query of a small table, as of a moment, for a session that has these kinds of rows (see absent.py)."""
+    present = kinds if moment == END_OF_TIME else {*kinds, LATER}
+    return re.sub(r"\bmoment\b", str(moment), without(name, query(name), present))
 
 
 def all_queries() -> list[str]:

@@ -105,6 +105,14 @@ page_row as (
         partition by actor_id order by changed_ms desc nulls last, is_logical desc, actor::varchar
     ) = 1
 ),
+listing as (
+    select
+        non_empty(row->>'actor_id') as actor_id,
+        row,
+        actor_progress(to_bigint(row->>'num_restarts'), row->>'state') as progress
+    from polled_rows('actors')
+    qualify row_number() over (partition by row->>'actor_id' order by row::varchar) = 1
+),
 -- As of the moment. Before its end, the actor was alive.
 page as (
     select
@@ -115,8 +123,14 @@ page as (
         if(is_dead, end_ms * 1000000, null) as end_ns,
         if(is_dead, last_detail, null) as exit_detail,
         if(changed_ms * 1000000 <= moment, changed_ms * 1000000, null) as changed_ns,
-        case when state not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION') then true end as started
+        -- Pages are polled less often than the listing: one that is behind it says where the actor was.
+        case
+            when state not in ('DEPENDENCIES_UNREADY', 'PENDING_CREATION')
+                and not (moment = 9223372036854775807 and coalesce(progress > actor_progress(num_restarts, last_state), false))
+            then true
+        end as started
     from page_row
+    left join listing using (actor_id)
     where happened_by(coalesce(start_ms, changed_ms) * 1000000, moment)
 ),
 event as (
@@ -204,11 +218,7 @@ listed as (
             death_cause->>'$.actor_unschedulable_context.error_message',
             death_cause->>'$.oom_context.error_message'
         ) as exit_detail
-    from (
-        select non_empty(row->>'actor_id') as actor_id, row
-        from polled_rows('actors')
-        qualify row_number() over (partition by row->>'actor_id' order by row::varchar) = 1
-    )
+    from listing
     left join page_row using (actor_id)
 ),
 creation as (
@@ -303,6 +313,10 @@ process as (
     from (select worker_id, pid, port from page_row union all select worker_id, pid, null from creation)
     where worker_id is not null
     group by worker_id
+),
+-- The listing names no worker: a page names that of the same process.
+place as (
+    select actor_id, node_id, pid, worker_id as page_worker_id, port as page_port, ip as page_ip from page_row
 )
 select
     actor_id,
@@ -325,9 +339,9 @@ select
     call_site,
     label_selector::json as label_selector,
     ray_fallback(fallback_strategy)::json as fallback_strategy,
-    actor.worker_id,
-    coalesce(node.node_ip, ip) as ip_address,
-    coalesce(actor.port, process.port) as port,
+    coalesce(actor.worker_id, page_worker_id) as worker_id,
+    coalesce(node.node_ip, ip, page_ip) as ip_address,
+    coalesce(actor.port, process.port, page_port) as port,
     actor.start_ns,
     actor.end_ns,
     changed_ns,
@@ -338,5 +352,6 @@ select
         ) as is_internal,
     exit_detail
 from actor
+left join place using (actor_id, node_id, pid)
 left join nodes_at(moment) as node on node.node_id = actor.node_id
 left join process on process.worker_id = actor.worker_id

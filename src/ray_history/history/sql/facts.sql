@@ -52,8 +52,8 @@ ledger as (
     select
         count(*) as collectors,
         count(*) filter (body->>'ended' = 'graceful') as graceful,
-        max(try_cast(body->>'written' as double)) as last_written,
-        max(try_cast(body->>'alive_until' as double)) as alive_until,
+        max(nullif(try_cast(body->>'written' as double), 0)) as last_written,
+        max(nullif(try_cast(body->>'alive_until' as double), 0)) as alive_until,
         sum(try_cast(body->>'$.events.received' as bigint)) as events_received,
         sum(try_cast(body->>'$.events.stored' as bigint)) as events_stored,
         sum(try_cast(body->>'$.events.quarantined' as bigint)) as events_quarantined,
@@ -63,21 +63,22 @@ ledger as (
     where source = 'ledger'
 ),
 lifetime as (
-    select min(first_ns) as start_ns, max(last_ns) as last_ns
+    -- One event with an impossible time must not move the start or the end of the session.
+    select min(possible_ns(first_ns)) as start_ns, max(possible_ns(last_ns)) as last_ns
     from (
-        select min(event_ns) as first_ns, max(event_ns) as last_ns from rare_event
+        select min(possible_ns(event_ns)) as first_ns, max(possible_ns(event_ns)) as last_ns from rare_event
         union all
-        select min(start_ns), max(coalesce(end_ns, start_ns)) from nodes
+        select min(possible_ns(start_ns)), max(possible_ns(coalesce(end_ns, start_ns))) from nodes
         union all
-        select min(pending_args_avail_ns), max(greatest(
+        select min(possible_ns(pending_args_avail_ns)), max(possible_ns(greatest(
             pending_args_avail_ns, pending_node_assignment_ns, submitted_to_worker_ns, running_ns, running_in_ray_get_ns,
             running_in_ray_wait_ns, finished_ns, failed_ns
-        ))
+        )))
         from observed_tasks
         union all
-        select null, max(spans[-1].endTime) from observed_tasks where state not in ('FINISHED', 'FAILED')
+        select null, max(possible_ns(spans[-1].endTime)) from observed_tasks where state not in ('FINISHED', 'FAILED')
         union all
-        select null, max(event_ns) from cluster_events
+        select null, max(possible_ns(event_ns)) from cluster_events
         union all
         -- Without work no events come, nor while a task runs. Pages of nodes have the time at which a node was seen last.
         select null, max(to_bigint(round(try_cast(now as double) * 1000)) * 1000000)

@@ -20,6 +20,10 @@ create or replace macro hex_id(id, bytes) as nullif(hex_any(id, bytes), repeat('
 -- Nanoseconds since 1970 of an RFC 3339 text with 0 to 9 fractional digits; null for other text.
 create or replace macro to_ns(text) as epoch_ns(try_cast(text as timestamp_ns));
 
+-- Nanoseconds within the years 2000 to 2099, as in bounds.py; null for those of a clock that was never set.
+create or replace macro possible_ns(ns) as
+    case when ns between 946684800000000000 and 4102444799999999999 then ns end;
+
 -- Milliseconds as Ray prints them: it floors a float, so ...471999979 ns is ...472 ms.
 create or replace macro ray_ms(ns) as (try_cast(ns::double as bigint) // 1000000);
 
@@ -79,6 +83,12 @@ create or replace macro actors_on_pages() as table
     union all
     select unnest(json_extract(body, '$.data.detail.actors.*')), false
     from document where source = 'endpoint' and regexp_full_match(name, 'restful__nodes__[0-9a-f]{56}');
+
+-- How far an actor has come in its lives, to compare: each restart begins another one.
+create or replace macro actor_progress(num_restarts, state) as (
+    coalesce(num_restarts, 0),
+    coalesce(list_position(['DEPENDENCIES_UNREADY', 'PENDING_CREATION', 'RESTARTING', 'ALIVE', 'DEAD'], state), 0)
+);
 
 -- The names that actors gave themselves (`__repr__`), from any source.
 create or replace macro named_actors() as table
@@ -155,19 +165,23 @@ create or replace macro drivers_finished_in_logs() as table
     );
 
 -- When jobs ended, by a moment: from events, or from polling for jobs whose end no event reported. A submission ends
--- right after its driver.
+-- some seconds after its driver, whose process is among the workers.
 create or replace macro ended_jobs(moment) as table
     select * from (
-        select job_id, coalesce(min(end_ns) filter (is_event), min(end_ns)) as end_ns
+        select job_id, arg_min(end_ns, (rank, end_ns)) as end_ns
         from (
-            select hex_id(body->>'jobId', 4) as job_id, to_ns(step->>'timestamp') as end_ns, true as is_event
+            select hex_id(body->>'jobId', 4) as job_id, to_ns(step->>'timestamp') as end_ns, 1 as rank
             from transitions_of('DRIVER_JOB_LIFECYCLE_EVENT')
             where step->>'state' = 'FINISHED'
             union all
-            select non_empty(row->>'job_id'), to_millis(row->>'end_time') * 1000000, false
+            select left(row->>'worker_id', 8), to_millis(row->>'end_time_ms') * 1000000, 3
+            from polled_rows('workers')
+            where row->>'worker_type' = 'DRIVER' and not coalesce(to_bool(row->>'is_alive'), true)
+            union all
+            select non_empty(row->>'job_id'), to_millis(row->>'end_time') * 1000000, if(row->>'type' = 'DRIVER', 2, 4)
             from polled_jobs()
         )
-        where job_id is not null
+        where job_id is not null and end_ns is not null
         group by job_id
     )
     where end_ns <= moment;

@@ -22,11 +22,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from ray_history.history.engine import NICE_INCREMENT, Cancelled, Limits
 from ray_history.index.locks import CancelToken, FairLock
 from ray_history.index.manifest import Manifest
 
+from .confinement import why_unconfined
+from .forked import can_fork
 from .order import BuildFailed, BuildOrder, Report
 from .usage import memory_of
 from .worker import Gone, Job, Worker
@@ -82,10 +86,14 @@ class Lane:
 class BuildPool:
     """Builds indexes in processes. For many threads."""
 
-    def __init__(self, make: Callable[[], object], limits: Limits, *, processor_seconds: int, disk: int) -> None:
-        """`make` can be pickled and makes the indexer of a process."""
-        self._factory = pickle.dumps(make)
+    def __init__(
+        self, make: Callable[[], object], limits: Limits, directory: Path, *, processor_seconds: int, disk: int
+    ) -> None:
+        """`make` can be pickled and makes the indexer of a process. All orders are for places below `directory`."""
+        self._make_worker = partial(Worker, pickle.dumps(make), directory)
         self._disk = disk
+        if reason := why_unconfined():
+            logger.info("build processes can write wherever this process can: %s", reason)
         self._small = Lane(replace(limits, memory=SMALL_MEMORY), SMALL_LIMIT, _SMALL_SECONDS)
         self._large = Lane(limits, limits.memory + EXTRA_MEMORY, processor_seconds, NICE_INCREMENT)
         self._lock = threading.Lock()
@@ -100,7 +108,7 @@ class BuildPool:
         """Start a process for the next order, unless there is one."""
         with self._lock:
             if self._spare is None and not self._is_closed:
-                self._spare = self._starter.submit(Worker, self._factory)
+                self._spare = self._start()
 
     def close(self) -> None:
         with self._lock:
@@ -153,10 +161,13 @@ class BuildPool:
         with self._lock:
             if self._is_closed:
                 raise Cancelled
-            spare, self._spare = self._spare or self._starter.submit(Worker, self._factory), None
+            spare, self._spare = self._spare or self._start(), None
         if keep_spare:
             self.prepare()
         worker = spare.result()
+        if not worker.can_write:
+            worker.close()
+            worker = self._start().result()
         with self._lock:
             self._running.add(worker)
             is_closed = self._is_closed
@@ -164,6 +175,13 @@ class BuildPool:
             self._discard(worker)
             raise Cancelled
         return worker
+
+    def _start(self) -> Future[Worker]:
+        if not can_fork():
+            return self._starter.submit(self._make_worker)
+        started = Future[Worker]()  # by this thread, because it is the only one, and no other may exist
+        started.set_result(self._make_worker())
+        return started
 
     def _put_back(self, worker: Worker, job: Job) -> None:
         is_fit = (
@@ -198,7 +216,7 @@ class BuildPool:
         with self._lock:
             if self._spare is not used or self._is_closed:
                 return
-            self._spare = self._starter.submit(Worker, self._factory)
+            self._spare = self._start()
         used.result().close()
 
 

@@ -1,6 +1,7 @@
-"""A build process: takes orders from the connection whose file descriptor is its argument, one after the other.
+"""A build process: takes orders from the connection whose file descriptor is its first argument, one after the other.
 
 Invariants:
+* it writes only below the directory that is its second argument (see confinement.py);
 * it ends when its server ends, however that ends: the connection is then closed;
 * standard output is not used, and signals of the terminal do not reach it: the server decides when it ends.
 """
@@ -22,12 +23,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ray_history.archive.errors import ArchiveError
+from ray_history.history.build.builder import ready_database
 from ray_history.history.engine import Limits
 from ray_history.index.indexer import Indexer
 from ray_history.index.locks import CancelToken
 from ray_history.index.manifest import encode as encode_manifest
 
 from . import messages
+from .confinement import confine
 from .order import BuildFailed, BuildOrder, Progress
 from .steps import BuildHere
 
@@ -67,10 +70,11 @@ class BuildProcess:
         while True:
             order: BuildOrder
             limits: Limits
+            database = ready_database(indexer.limits.threads)  # before it is needed
             order, limits, processor_seconds, niceness = pickle.loads(self._orders.get())  # noqa: S301  # our server's
             _limit_processor_time(processor_seconds)
             os.nice(niceness)
-            self._send(self._result(order, BuildHere(indexer.store, limits)))
+            self._send(self._result(order, BuildHere(indexer.store, limits, database)))
 
     def _result(self, order: BuildOrder, builds: BuildHere) -> messages.Message:
         try:
@@ -101,12 +105,16 @@ def _limit_processor_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
-def main() -> None:
+def run(connection: Connection, directory: Path) -> None:
+    """Be the build process at this end of a connection, until the server ends. It writes below the directory only."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):  # only Linux has the file, and some sandboxes do not let it be written
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
-    connection = Connection(int(sys.argv[1]))
+    try:
+        confine(directory)  # before there are other threads: it holds for those that this one starts
+    except OSError as error:  # some sandboxes allow a part of it only
+        logger.warning("this build process can write wherever its server can: %s", error)
     try:
         BuildProcess(connection).run()
     except (EOFError, OSError):
@@ -114,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(Connection(int(sys.argv[1])), Path(sys.argv[2]))

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ray_history.archive.stores import Store
+from ray_history.bounds import valid_fields
 from ray_history.history.build.builder import Builder
 from ray_history.history.build.runs import Unreadable
-from ray_history.history.engine import OUT_OF_MEMORY, Limits
+from ray_history.history.engine import OUT_OF_MEMORY, Database, Limits
+from ray_history.history.facts import Facts
 from ray_history.index.documents import FRUGAL_ANSWER, MAX_ANSWER, write_documents
 from ray_history.index.event_source import FRUGAL_EVENT, MAX_EVENT, Batch, EventSource
 from ray_history.index.locks import CancelToken
-from ray_history.index.manifest import MAX_PROBLEMS, VERSION, Manifest, describe
+from ray_history.index.manifest import VERSION, Manifest, by_type, describe, listed
 
 from .order import BuildFailed, BuildOrder, Progress, Report
 
@@ -27,10 +29,12 @@ class BuildHere:
 
     store: Store
     limits: Limits
+    database: Database | None = None
+    """A database from `ready_database` for one build; None to make it then."""
 
     def build(self, order: BuildOrder, report: Report, cancel: CancelToken) -> Manifest:
         try:
-            return _Steps(order, self.store, self.limits, report, cancel).run()
+            return _Steps(order, self.store, self.limits, report, cancel, self.database).run()
         except OUT_OF_MEMORY as error:
             raise BuildFailed(
                 "memory", "rebuilding the session takes more memory than --build-memory allows"
@@ -50,6 +54,7 @@ class _Steps:
     limits: Limits
     report: Report
     cancel: CancelToken
+    database: Database | None
     progress: Progress = field(default_factory=Progress)
 
     def run(self) -> Manifest:
@@ -63,7 +68,7 @@ class _Steps:
         documents = work / "documents.jsonl"
         with (
             closing(source.batches(files)) as batches,
-            Builder(order.directory, limits, order.base) as builder,
+            Builder(order.directory, limits, order.base, self.database) as builder,
             self.cancel.calling(builder.cancel),
             ThreadPoolExecutor(1 + len(order.sources.tables), "tables") as threads,
         ):
@@ -75,13 +80,14 @@ class _Steps:
                 for table in order.sources.tables
             ]
             self._read(source, batches, builder)
-            in_files = Counter(builder.counts.by_type)
+            in_files = Counter(by_type(builder.counts.by_type))
             with closing(source.batches(order.sources.files.journals)) as journals:
                 self._read(source, journals, builder)
             self._update(stage="making tables")
             problems = [*source.problems, *collecting.result(), *_results(writing)]
             builder.add_documents(documents)
-            facts = builder.finish()
+            facts, invalid = valid_fields(builder.finish(), Facts)
+            problems += [f"the facts of the session: {problem}" for problem in invalid]
             rows = builder.row_counts()
         return self._manifest(builder, in_files, problems, facts, rows)
 
@@ -111,11 +117,11 @@ class _Steps:
         builder: Builder,
         in_files: Counter[str],
         problems: list[str],
-        facts: dict[str, object],
+        facts: Facts,
         rows: dict[str, int],
     ) -> Manifest:
         sources, base, directory = self.order.sources, self.order.base_manifest, self.order.directory
-        in_journals = Counter(builder.counts.by_type) - in_files
+        in_journals = Counter(by_type(builder.counts.by_type)) - in_files
         if base:
             in_files = in_files + Counter(base.events) - Counter(base.journal_events)
         if builder.counts.dropped:
@@ -131,7 +137,7 @@ class _Steps:
             rows=rows,
             events=dict(in_files + in_journals),
             journal_events=dict(in_journals),
-            problems=[*earlier, *problems][:MAX_PROBLEMS],
+            problems=listed([*earlier, *problems]),
             problem_count=len(problems) + (base.problem_count if base else 0),
             facts=facts,
         )

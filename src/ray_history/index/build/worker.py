@@ -8,9 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -21,6 +25,7 @@ from ray_history.index.manifest import Manifest
 from ray_history.index.manifest import decode as decode_manifest
 
 from . import messages
+from .forked import can_fork, fork
 from .order import BuildFailed, BuildOrder, Progress, Report
 from .usage import disk_of, memory_of
 
@@ -52,6 +57,18 @@ class Job:
         return BuildFailed(reason, f"rebuilding the session takes more than its limit of {limit}")  # type: ignore[arg-type]
 
 
+class _Process(Protocol):
+    """What a worker needs of its process, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int:
+        """Its exit status; minus the number of the signal that ended it."""
+
+
 class Gone(Exception):
     """The process had ended before it got the order."""
 
@@ -59,19 +76,22 @@ class Gone(Exception):
 class Worker:
     """For one thread, except for `end`."""
 
-    def __init__(self, factory: bytes) -> None:
-        """`factory`, pickled, makes the indexer in the process."""
+    def __init__(self, factory: bytes, directory: Path) -> None:
+        """`factory`, pickled, makes the indexer in the process, which writes below the directory only."""
+        with suppress(OSError):  # the cache says what is wrong
+            directory.mkdir(parents=True, exist_ok=True)
+        self._directory, self._place = directory, _identity(directory)
         self._connection, theirs = Pipe()
         with theirs:
-            self._process = subprocess.Popen(  # -P: without the modules of the working directory
-                [sys.executable, "-P", "-m", f"{__package__}.process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C in a terminal must reach the server only
-            )
-        self._factory: bytes | None = factory
+            self._process: _Process = fork(theirs, directory) if can_fork() else _run(theirs, directory)
+        with suppress(OSError):  # it has ended already: the first order finds out
+            self._connection.send_bytes(factory)  # now, so that it is ready when an order comes
         self.builds = 0
+
+    @property
+    def can_write(self) -> bool:
+        """Whether its directory is still the one that it may write to, and was not made anew."""
+        return _identity(self._directory) == self._place
 
     @property
     def pid(self) -> int:
@@ -102,9 +122,6 @@ class Worker:
 
     def _send(self, job: Job) -> None:
         try:
-            if self._factory is not None:
-                self._connection.send_bytes(self._factory)
-                self._factory = None
             self._connection.send_bytes(pickle.dumps((job.order, job.limits, job.processor_seconds, job.niceness)))
         except OSError as error:
             raise Gone from error
@@ -131,6 +148,24 @@ class Worker:
         if status == -signal.SIGKILL:
             return BuildFailed("memory", "the system ended the process that rebuilt the session: memory is short")
         return BuildFailed("error", f"the process that rebuilt the session ended with status {status}")
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _run(connection: Connection, directory: Path) -> _Process:
+    return subprocess.Popen(  # -P: without the modules of the working directory
+        [sys.executable, "-P", "-m", f"{__package__}.process", str(connection.fileno()), str(directory)],
+        pass_fds=[connection.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal must reach the server only
+    )
 
 
 def _result(message: messages.Message) -> Manifest:

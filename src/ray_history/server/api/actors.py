@@ -103,7 +103,7 @@ def actor_infos(
     found = request.tables.fetch(f"select {_COLUMNS} from {actors} order by start_ns, actor_id", values or [])
     rows = [ActorRow(*row) for row in found]
     usage = polled_usage(request, {row.node_id for row in rows if row.node_id})
-    version = minor_version(request.open.facts.get("ray_version"))
+    version = minor_version(request.open.facts.ray_version)
     return {
         row.actor_id: _of_version(version, _actor(row) | _polled(row, usage.get(row.node_id or "", NodeUsage())))
         for row in rows

@@ -83,7 +83,7 @@ class NodeRow(NamedTuple):
 
 
 def collect_report(request: SessionRequest) -> ClusterReport:
-    report = ClusterReport(request.view.at or request.open.facts.get("last_ns"))
+    report = ClusterReport(request.view.at or request.open.facts.last_ns)
     view = View(request.view.at)  # in the closed view of an ended session nothing runs or waits
     held = held_resources(request, view)
     for of_node in held.values():

@@ -145,12 +145,12 @@ def _row(session: Session) -> dict[str, Any]:
         "name": cluster.name,
         "namespace": cluster.namespace,
         "sessionName": session.name,
-        "createTime": session.started_iso or _go_time(session.started),
+        "createTime": session.started_iso or (_go_time(session.started) if session.started else ""),
         "createTimeStamp": session.started,
     }
     if cluster.owner_kind:
         row |= {"ownerKind": cluster.owner_kind, "ownerName": cluster.owner_name}
-    return row
+    return row | ({"problem": session.problem} if session.problem else {})
 
 
 def _go_time(seconds: int) -> str:

@@ -190,7 +190,7 @@ class ListingQuery:
         # Texts that many tasks share are redacted, or found to be clean, only once.
         has_shared_parts = table == "tasks" and detail and request.redact and not few
         environments = request.tables.environments() if has_shared_parts else ()
-        version = minor_version(request.open.facts.get("ray_version"))
+        version = minor_version(request.open.facts.ray_version)
         text = row(table, detail=detail, redact=request.redact, few=few, environments=environments, version=version)
         if not request.redact:
             suspect = "false"

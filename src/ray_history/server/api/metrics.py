@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from ray_history.index.cache import CacheUnusable
-from ray_history.server.http.connections import CLOSING_REASONS, Connections
+from ray_history.connections import CLOSING_REASONS, Connections
+from ray_history.index.cache import Cache, CacheUnusable
 from ray_history.server.http.middleware import RequestStatistics
 from ray_history.server.live import Fleet
 from ray_history.server.sessions.manager import Sessions
+
+_MEASURE_AGAIN = 30.0
+"""Seconds for which the size of the cache counts as known: measuring takes a look at each of its files."""
+
+
+@dataclass(slots=True)
+class CacheSize:
+    """The size of the local cache, measured now and then, however often it is asked for."""
+
+    cache: Cache
+    clock: Callable[[], float] = time.monotonic
+    _bytes: float = 0.0
+    _measured: float = -math.inf
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self) -> float:
+        """Bytes; NaN if the cache cannot be used."""
+        with self._lock:
+            if self.clock() - self._measured >= _MEASURE_AGAIN:
+                try:
+                    self._bytes = self.cache.used_bytes()
+                except CacheUnusable:
+                    self._bytes = math.nan
+                self._measured = self.clock()
+            return self._bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +57,7 @@ class ServerMetrics(Collector):
     connections: Connections
     sessions: Sessions
     fleet: Fleet
+    cache_size: CacheSize
     worker: str = ""
 
     def collect(self) -> Iterator[Metric]:
@@ -62,7 +90,7 @@ class ServerMetrics(Collector):
         yield closed
         yield GaugeMetricFamily("ray_history_sessions_open", "Open sessions.", sessions.open_count)
         yield CounterMetricFamily("ray_history_sessions_opened", "Sessions opened or refreshed.", sessions.opened_total)
-        yield GaugeMetricFamily("ray_history_cache_bytes", "Size of the local cache.", _cache_bytes(sessions))
+        yield GaugeMetricFamily("ray_history_cache_bytes", "Size of the local cache.", self.cache_size.read())
         yield GaugeMetricFamily(
             "ray_history_live_clusters", "Running clusters found in Kubernetes.", len(self.fleet.running)
         )
@@ -83,15 +111,6 @@ class ServerMetrics(Collector):
         )
 
 
-def _cache_bytes(sessions: Sessions) -> float:
-    try:
-        return sessions.indexer.cache.used_bytes()
-    except CacheUnusable:
-        return math.nan
-
-
-def metrics(
-    statistics: RequestStatistics, connections: Connections, sessions: Sessions, fleet: Fleet, worker: str = ""
-) -> Response:
-    page = generate_latest(ServerMetrics(statistics, connections, sessions, fleet, worker))
+def metrics(values: ServerMetrics) -> Response:
+    page = generate_latest(values)
     return Response(page, media_type="text/plain; version=0.0.4")

@@ -43,11 +43,11 @@ def cluster_metadata(request: SessionRequest) -> Response:
     """
     facts = request.open.facts
     metadata = {
-        "rayVersion": facts.get("ray_version"),
-        "pythonVersion": facts.get("python_version"),
+        "rayVersion": facts.ray_version,
+        "pythonVersion": facts.python_version,
         "rayInitCluster": False,
-        "gitCommit": facts.get("ray_commit"),
-        "os": facts.get("os"),
+        "gitCommit": facts.ray_commit,
+        "os": facts.os,
         "sessionId": request.open.session.name,
     }
     polled = polled_data(request, "/api/v0/cluster_metadata")
@@ -60,8 +60,8 @@ def version(request: SessionRequest) -> Response:
     polled = object_of(polled_answer(request, "/api/version"))
     answer = {
         "version": "4",
-        "ray_version": facts.get("ray_version"),
-        "ray_commit": facts.get("ray_commit"),
+        "ray_version": facts.ray_version,
+        "ray_commit": facts.ray_commit,
         "session_name": request.open.session.name,
         **{name: value for name, value in polled.items() if value is not None},
     }
@@ -87,7 +87,7 @@ def usage_stats_enabled(request: SessionRequest) -> Response:
 
 def cluster_id(request: SessionRequest) -> Response:
     """The cluster's ID, as polled or from the logs of its processes."""
-    data = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.get("cluster_id")}
+    data = polled_data(request, "/cluster_id") or {"clusterId": request.open.facts.cluster_id}
     return enveloped(request.redacted(data), "Fetched cluster id")
 
 
@@ -123,7 +123,7 @@ def component_activities(request: SessionRequest) -> Response:
     ((active, last_end),) = request.tables.rows(
         f"select count(*) filter (status in ('PENDING', 'RUNNING')), max(end_ms) from {jobs}"
     )
-    moment = request.view.at or request.view.closed_at or request.open.facts.get("last_ns") or 0
+    moment = request.view.at or request.view.closed_at or request.open.facts.last_ns or 0
     return plain_json(
         {
             "driver": {

@@ -132,7 +132,10 @@ def _summary(operation: Operation) -> str:
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    errors: dict[str, Any] = {"application/json": {"schema": component("Refusal")}, "text/html": {}}
+    refusal = component("Refusal")
+    if operation.own_refusal:
+        refusal = {"anyOf": [operation.own_refusal, refusal]}
+    errors: dict[str, Any] = {"application/json": {"schema": refusal}, "text/html": {}}
     if operation.refuses_in_plain_text:
         errors["text/plain"] = {}
     responses: dict[str, Any] = {}

@@ -157,7 +157,7 @@ def _groups(
 
 def _is_before(request: SessionRequest, since: Version) -> bool:
     """Whether the session's Ray is older. An unknown version counts as the newest."""
-    version = minor_version(request.open.facts.get("ray_version"))
+    version = minor_version(request.open.facts.ray_version)
     return version is not None and version < since
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from ray_history.server.http.connections import network_of
+from ray_history.connections import network_of
 
 _PEERS = 10_000
 _PATIENCE = 10.0

@@ -19,7 +19,7 @@ LONGEST_TOKEN = 8192
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _CARRIERS = (b"authorization", b"x-ray-authorization")
-_TOKEN_COOKIES = (COOKIE.encode(), RAYS_COOKIE.encode())
+_TOKEN_COOKIES = (COOKIE, RAYS_COOKIE)
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750; every such token is valid in a header and in a cookie."""
 
@@ -64,7 +64,12 @@ def without_tokens(headers: Headers) -> Headers:
     kept: Headers = []
     for name, value in headers:
         if name == b"cookie":
-            pairs = [pair for pair in value.split(b";") if pair.partition(b"=")[0].strip() not in _TOKEN_COOKIES]
+            # As text, of which more is white space than of bytes, because that is how cookies are read.
+            pairs = [
+                pair
+                for pair in value.split(b";")
+                if pair.decode("latin-1").partition("=")[0].strip() not in _TOKEN_COOKIES
+            ]
             kept += [(name, b";".join(pairs))] if pairs else []
         elif name not in _CARRIERS:
             kept.append((name, value))

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import msgspec
 
+from ray_history.decoding import DECODING_ERRORS
+
 from .credentials import is_token, token_hash
 
 logger = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ class Rules:
 def parse_rules(content: bytes) -> Rules:
     try:
         entries = msgspec.json.decode(content, type=list[_Entry])
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         raise InvalidRules(f"is not a list of rules: {error}") from None
     return Rules(tuple(_rule(entry, f"entry {number}") for number, entry in enumerate(entries, 1)))
 

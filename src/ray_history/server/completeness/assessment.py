@@ -95,6 +95,11 @@ RULES = (
         concerns_tables=True,
     ),
     Rule(
+        lambda evidence: evidence.invalid,
+        lambda _: "invalid objects",
+        lambda evidence: f"Objects of this session in the archive cannot be used: {clip(evidence.invalid, 500)}.",
+    ),
+    Rule(
         lambda evidence: evidence.export_given_up,
         lambda _: "GCS exported no events",
         lambda _: (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ray_history.archive.ledger import Ledger
+from ray_history.history.facts import Facts
 from ray_history.index.summary import Summary
 from ray_history.server.sessions.ending import ending, ending_of
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -66,6 +66,8 @@ class Evidence:
     problem_count: int = 0
     problem: str = ""
     """The first problem found while reading."""
+    invalid: str = ""
+    """Why its ledgers or its summary cannot be used."""
 
     @property
     def events(self) -> int:
@@ -80,7 +82,7 @@ class Evidence:
     @property
     def is_without_events(self) -> bool:
         """Whether no event of the session is known of, whatever the source."""
-        if self.events or self.has_event_files:
+        if self.events or self.has_event_files or self.invalid:
             return False
         return self.has_event_files is not None or self.collectors > 0
 
@@ -100,7 +102,7 @@ class Evidence:
             is_killed=ending(request).word == "killed",
             cut_off=cut_off,
             without_files=without_files,
-            log_bytes_lost=int(manifest.facts.get("log_bytes_lost") or 0),
+            log_bytes_lost=manifest.facts.log_bytes_lost or 0,
             problem_count=manifest.problem_count,
             problem=next(iter(manifest.problems), ""),
         )
@@ -110,7 +112,7 @@ class Evidence:
         """The evidence for a list: ledgers if they were read, otherwise the sums that the summary has of them."""
         summary = overview.summary
         if summary is None:
-            sums, facts = cls.from_ledgers(overview.ledgers), dict[str, Any]()
+            sums, facts = cls.from_ledgers(overview.ledgers), Facts()
         else:
             sums, facts = cls._from_accounts(summary), summary.facts
             if overview.ledgers:
@@ -121,10 +123,11 @@ class Evidence:
             is_live=state == "live",
             lost_contact=state == "lost",
             is_killed=ending_of(overview, state, redact=True).word == "killed",
-            without_files=Nodes(int(facts.get("nodes_without_files") or 0)),
-            log_bytes_lost=int(facts.get("log_bytes_lost") or 0),
+            without_files=Nodes(facts.nodes_without_files or 0),
+            log_bytes_lost=facts.log_bytes_lost or 0,
             problem_count=summary.problem_count if summary else 0,
             problem=summary.problem if summary else "",
+            invalid="; ".join(overview.problems),
         )
 
     @classmethod
@@ -145,16 +148,13 @@ class Evidence:
     @classmethod
     def _from_accounts(cls, summary: Summary) -> Evidence:
         """The same part from the sums in a summary."""
-
-        def number(name: str) -> int:
-            return int(summary.facts.get(name) or 0)
-
+        facts = summary.facts
         return cls(
             collectors=summary.accounts.collectors,
-            received=number("events_received") - (summary.accounts.duplicated or 0),
-            stored=number("events_stored"),
-            quarantined=number("events_quarantined"),
-            dropped=number("events_dropped_by_ray"),
+            received=(facts.events_received or 0) - (summary.accounts.duplicated or 0),
+            stored=facts.events_stored or 0,
+            quarantined=facts.events_quarantined or 0,
+            dropped=facts.events_dropped_by_ray or 0,
             export_given_up=summary.accounts.export_given_up,
             head_silent=summary.accounts.head_silent,
             cut_off=Nodes(summary.accounts.cut_off),

@@ -53,6 +53,7 @@ def cut(request: SessionRequest) -> dict[str, str]:
             max(try_cast(body->>'$.data.result.num_filtered' as bigint))
         from document
         where source = 'endpoint' and starts_with(name, 'restful__api__v0__')
+            and not contains(name, 'exclude_driver')  -- all tasks, polled for their spans: events have the others
         group by all
         order by all
         """

@@ -114,7 +114,7 @@ _OUTCOMES = {
 
 def _not_exported(request: SessionRequest, listing: str, types: tuple[str, ...]) -> str:
     """Ray sent events, but none of these types."""
-    version = minor_version(request.open.facts.get("ray_version"))
+    version = minor_version(request.open.facts.ray_version)
     if listing != "tasks" and version is not None and version < _ONLY_TASKS_BEFORE:
         why, mend = f"not exported by Ray {version[0]}.{version[1]}", ""
     elif listing in _OF_THE_GCS and any(ledger.export_given_up for ledger in request.open.ledgers.values()):

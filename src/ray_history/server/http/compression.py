@@ -8,20 +8,20 @@ and shows its own cluster instead of an answer that it cannot read.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+from anyio import to_thread
 from isal import isal_zlib
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from ray_history.zstandard import zstd
 
 _KINDS = ("application/json", "text/", "application/javascript", "application/manifest+json", "image/svg+xml")
 _MIN_SIZE = 1024
+_IN_LOOP_MAX = 64 << 10
+"""Bytes that the event loop compresses itself. More are compressed in a thread: an answer of 25 MB takes 0.1 s, and all
+other requests would wait."""
 _CODING = re.compile(r"\s*(?P<name>[a-z0-9*_-]+)\s*(?:;\s*q\s*=\s*(?P<weight>[01](?:\.[0-9]{0,3})?)\s*)?")
 
 
@@ -84,12 +84,17 @@ class _CompressedResponse:
                 self._start_compressing(start)
             await self._send(start)
         if self._compressor is not None:
-            body = self._compressor.compress(body)
-            if not more:
-                body += self._compressor.flush()
-            elif not body:
+            if len(body) > _IN_LOOP_MAX:
+                body = await to_thread.run_sync(self._compress, body, more)
+            else:
+                body = self._compress(body, more)
+            if more and not body:
                 return
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def _compress(self, body: bytes, more: bool) -> bytes:
+        compressed: bytes = self._compressor.compress(body)
+        return compressed if more else compressed + self._compressor.flush()
 
     def _start_compressing(self, start: MutableMapping[str, Any]) -> None:
         self._compressor = (

@@ -10,6 +10,9 @@ from starlette.responses import Response, StreamingResponse
 
 from ray_history.server.http.responses import LARGE
 
+OVERHEAD = 2048
+"""Bytes that an answer takes beyond its body: its headers and its place in the cache."""
+
 
 class ResponseCache:
     """Answers by their tag, up to a limit of bytes; the least recently used are evicted."""
@@ -61,7 +64,7 @@ class ResponseCache:
             if tag in self._answers:
                 return
             self._answers[tag] = (body, list(headers))
-            self.bytes += len(body)
+            self.bytes += len(body) + OVERHEAD
             while self.bytes > self._max_bytes:
                 _, (evicted, _) = self._answers.popitem(last=False)
-                self.bytes -= len(evicted)
+                self.bytes -= len(evicted) + OVERHEAD

@@ -6,7 +6,9 @@ ended stays available under `live` for an hour, so that viewers of its last minu
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ray_history.archive.catalog import Catalog, Session
+from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import Cluster
 from ray_history.server.auth import EVERYBODY, Hidden, Viewer, viewer_of
 from ray_history.server.http.responses import ApiError, note_value
@@ -26,6 +29,8 @@ from .running import LIVE, RunningCluster
 
 NOTE = b"x-ray-history-note"
 _AVAILABLE_FOR = 3600.0
+_PREPARE_AFTER = 2.0
+"""Seconds for which a head is awaited alone."""
 _CLOCK_SKEW = 60.0
 """Seconds by which the clocks of Kubernetes and of a head may differ."""
 
@@ -53,6 +58,7 @@ class LiveGateway:
             reason = "the cluster is suspended and has no head"
         elif running is not None and self._heads is not None:
             answer = _WatchedSend(send)
+            preparation = asyncio.create_task(self._prepare(viewer, running, answer))
             try:
                 await self._heads({**scope, "ray_history.running": running}, receive, answer)
                 return
@@ -60,6 +66,8 @@ class LiveGateway:
                 if answer.has_started:
                     raise  # too late for another answer: cutting the connection shows the client that it is incomplete
                 reason = str(error)
+            finally:
+                preparation.cancel()
         session, note = await self._fallback(viewer, namespace, cluster, running, reason)
         inner = {**scope, "ray_history.session": session, "ray_history.note": note}
         await self._archived(inner, receive, _with_note(send, note))
@@ -128,6 +136,15 @@ class LiveGateway:
             None,
         )
 
+    async def _prepare(self, viewer: Viewer, running: RunningCluster, answer: _WatchedSend) -> None:
+        """Open what is stored while a slow head is awaited, so that these waits do not add up."""
+        await asyncio.sleep(_PREPARE_AFTER)
+        if answer.has_started:
+            return
+        with suppress(ApiError, ArchiveError):  # reported if the archive has to answer
+            session, _ = await self._stored_part(viewer, running, "")
+            self._sessions.release(await self._sessions.acquire(session))
+
     async def _fallback(
         self, viewer: Viewer, namespace: str, cluster: str, running: RunningCluster | None, reason: str
     ) -> tuple[Session, str]:
@@ -183,7 +200,7 @@ class LiveGateway:
         opened = await self._sessions.acquire(session)
         try:
             is_live = opened.state == "live"
-            last = opened.ended_ns or opened.facts.get("last_ns") or session.started * 1_000_000_000
+            last = opened.ended_ns or opened.facts.last_ns or session.started * 1_000_000_000
             return _LastKnown(not is_live, is_live and bool(opened.signs.alive_until), last / 1e9)
         finally:
             self._sessions.release(opened)

@@ -24,13 +24,14 @@ import msgspec
 from yarl import URL
 
 from ray_history import __version__
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.kube import HeadEndpoint, HeadResolver, KubeError
 
 from .running import RunningCluster
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0
+_PATIENCE = 4.5
 """Seconds in which an answer has to begin, and in which it has to continue unless it is a log."""
 _TIMEOUT = 60.0
 """Seconds for a whole answer, except for a log that is followed."""
@@ -204,7 +205,7 @@ class HeadClient:
             async with self.request(running, "GET", "/api/version", is_probe=is_probe) as answer:
                 try:
                     version = msgspec.json.decode(await answer.read(), type=Version)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except DECODING_ERRORS:
                     reason = f"its head answered {answer.status} without a version: not a Ray Dashboard"
                     raise HeadRefused(reason) from None
         except HeadUnreachable as error:
@@ -316,7 +317,7 @@ def _status_message(body: bytes) -> str | None:
     """The message of a Kubernetes Status object; None if the body is something else."""
     try:
         status = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODING_ERRORS:
         return None
     if isinstance(status, dict) and status.get("kind") == "Status" and status.get("apiVersion") == "v1":
         return str(status.get("message", ""))[:200]

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.http.responses import JSON, ApiError, enveloped, no_profiling, plain_json
 from ray_history.server.http.shutdown import until_shutdown
@@ -174,7 +175,7 @@ async def _redacted_lines(pieces: AsyncIterator[bytes], lines: RedactedLines) ->
 async def _send_redacted(answer: HeadResponse, body: bytes, scope: Scope, send: Send) -> None:
     try:
         body = await run_in_threadpool(_redact_json, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODING_ERRORS:
         raise HeadUnreachable("its head sent malformed JSON") from None
     response = Response(body, answer.status, media_type=JSON)
     response.raw_headers += [pair for pair in _headers(answer) if pair[0] not in (b"content-type", b"etag")]

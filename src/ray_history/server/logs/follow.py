@@ -10,22 +10,25 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ray_history.archive import layout
-from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.errors import ArchiveError, NotFound, TooLarge
+from ray_history.archive.ledger import MAX_SIZE as MAX_LEDGER
 from ray_history.archive.ledger import Ledger
 from ray_history.archive.ledger import decode as decode_ledger
 from ray_history.archive.log_files import LogFile, LogFiles, LogReader
 from ray_history.archive.session_files import SessionFiles
-from ray_history.archive.stores.interface import READ_CHUNK
+from ray_history.archive.stores.interface import READ_CHUNK, read_small
 from ray_history.server.http.responses import ApiError
 from ray_history.server.http.shutdown import until_shutdown
 from ray_history.server.logs.stream import Colours, find_again, start_offset
 from ray_history.server.logs.targets import Target
+from ray_history.server.logs.task_marks import BeforeMark
 from ray_history.server.redaction.log_lines import RedactedLines, written_by_ray
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.liveness import node_is_over
@@ -55,7 +58,8 @@ def follow(
         follower = Follower(request.open.files, request.open.logs, target, lines)
         redact_line = written_by_ray(target.file.name) if request.redact else None
         hidden = RedactedLines(redact_line) if redact_line else None
-        content = until_shutdown(request.http.scope, _follow(follower, hidden, without_colours=without_colours))
+        part = BeforeMark() if target.ends_at_mark else None
+        content = until_shutdown(request.http.scope, _follow(follower, part, hidden, without_colours=without_colours))
         response = _FollowedLog(content, headers=headers | _UNBUFFERED)
     except BaseException:
         _followers.release()
@@ -79,18 +83,30 @@ class _FollowedLog(StreamingResponse):
             _followers.release()
 
 
-async def _follow(follower: Follower, lines: RedactedLines | None, *, without_colours: bool) -> AsyncIterator[bytes]:
+async def _follow(
+    follower: Follower, part: BeforeMark | None, lines: RedactedLines | None, *, without_colours: bool
+) -> AsyncIterator[bytes]:
     colours = Colours()
     yield b""  # sends the headers before there is any byte
-    while (piece := await run_in_threadpool(follower.next_piece)) is not None:
-        if not piece:
-            await asyncio.sleep(POLL)
-            continue
+    async for piece in _pieces(follower, part):
         if lines:
             piece = await run_in_threadpool(lines.feed, piece)
         yield colours.remove(piece) if without_colours else piece
     rest = lines.finish() if lines else b""
     yield colours.remove(rest) + colours.held if without_colours else rest
+
+
+async def _pieces(follower: Follower, part: BeforeMark | None) -> AsyncIterator[bytes]:
+    """What is new, of one task as long as it runs."""
+    while (piece := await run_in_threadpool(follower.next_piece)) is not None:
+        if not piece:
+            await asyncio.sleep(POLL)
+            continue
+        yield part.feed(piece) if part else piece
+        if part and part.is_over:
+            return
+    if part:
+        yield part.held
 
 
 class Follower:
@@ -100,7 +116,9 @@ class Follower:
         self._files = files
         self._logs, self._file = find_again(files, logs, target.file)
         self._reader = self._logs.open(self._file)
-        self._position = start_offset(self._reader, target, lines)
+        # A task that runs may have ended since it was found, and the next one is not to be counted among its lines.
+        found = replace(target, end=target.file.size) if target.ends_at_mark else target
+        self._position = start_offset(self._reader, found, lines)
         self._before: list[tuple[LogReader, int]] = []
         """Former files of the same name, and where to continue in them."""
         self._stale = self._ended = False
@@ -187,8 +205,8 @@ class Follower:
         session = self._files.session
         key = layout.ledger_key(session.root, session.cluster, session.name, self._file.node)
         try:
-            return decode_ledger(self._logs.store.get(key))
-        except NotFound:
+            return decode_ledger(read_small(self._logs.store, key, MAX_LEDGER))
+        except (NotFound, TooLarge):
             return None
 
 

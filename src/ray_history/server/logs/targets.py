@@ -42,6 +42,8 @@ class Target:
     """None for all."""
     grows: bool = True
     """Whether more bytes may follow while the session is live."""
+    ends_at_mark: bool = False
+    """Whether what grows is over as soon as its worker marks the begin of another task."""
 
 
 def requested_target(request: SessionRequest) -> Target:
@@ -184,8 +186,8 @@ def _task_target(request: SessionRequest, task: str, number: int, suffix: str) -
         file = _named_file(logs, _having([attempt.node], logs), PurePosixPath(attempt.path).name)
         # Ray sends the end with the task's last event. If its worker died there is none, and the rest of the file
         # belongs to the task.
-        grows = attempt.end is None and attempt.state not in ("FINISHED", "FAILED")
-        return Target(file, attempt.start or 0, attempt.end, grows)
+        end = _end_by_mark(request, task, attempt, suffix) if attempt.end is None else attempt.end
+        return _part(file, attempt, attempt.start or 0, end)
     if attempt.actor:
         raise ApiError(
             400,
@@ -217,7 +219,21 @@ def _target_in_worker_file(request: SessionRequest, task: str, attempt: _Attempt
             f"before each task do not match the tasks that it is known to have run. The whole file is "
             f"filename={output.file.name} of node_id={attempt.node}",
         )
-    return Target(output.file, part.start, part.end, part.end is None and attempt.state not in ("FINISHED", "FAILED"))
+    return _part(output.file, attempt, part.start, part.end)
+
+
+def _end_by_mark(request: SessionRequest, task: str, attempt: _Attempt, suffix: str) -> int | None:
+    """Where the worker marked the begin of its next task, of which events may not have arrived yet."""
+    if attempt.type != "NORMAL_TASK" or not attempt.node or not attempt.worker:
+        return None
+    output = find_output(request, Worker(attempt.node, attempt.worker), suffix)
+    part = output.parts.get((task, attempt.number)) if output else None
+    return part.end if part else None
+
+
+def _part(file: LogFile, attempt: _Attempt, start: int, end: int | None) -> Target:
+    grows = end is None and attempt.state not in ("FINISHED", "FAILED")
+    return Target(file, start, end, grows, ends_at_mark=grows and attempt.type == "NORMAL_TASK")
 
 
 def _process_file(logs: LogFiles, nodes: list[str], pid: int, suffix: str) -> LogFile:

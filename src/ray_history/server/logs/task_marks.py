@@ -7,14 +7,12 @@ where no other assignment is possible: an attempt without events leaves a mark t
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 _TOKEN = b":task_name:"
-_MARK = re.compile(_TOKEN + rb"([^\n]*)\n")
 _MAX_NAME = 64 << 10
 
 
@@ -56,18 +54,51 @@ class Part(NamedTuple):
     """None for the end of the file."""
 
 
+class BeforeMark:
+    """The output of one task in a file that grows: what stands before the next mark."""
+
+    def __init__(self) -> None:
+        self.held = b""
+        """The end of a piece, if a mark may begin there."""
+        self.is_over = False
+
+    def feed(self, piece: bytes) -> bytes:
+        text = self.held + piece
+        if found := next(_lines_with_marks(text), None):
+            self.held, self.is_over = b"", True
+            return text[: found[0]]
+        cut = _undecided(text, 0)
+        self.held = text[cut:]
+        return text[:cut]
+
+
 def find_marks(pieces: Iterable[bytes]) -> Iterator[Mark]:
     """The marks in a file that comes in pieces. Output that lacks its last newline stands before one, on its line."""
     held, offset = b"", 0
     for piece in pieces:
         text, done = held + piece, 0
-        for found in _MARK.finditer(text):
-            yield Mark(offset + found.start(), found[1])
-            done = found.end()
-        cut = text.find(_TOKEN, done)
-        if cut < max(len(text) - _MAX_NAME, 0):  # none, or too long for a name
-            cut = max(done, len(text) - len(_TOKEN) + 1)
+        for at, end in _lines_with_marks(text):
+            yield Mark(offset + at, text[at + len(_TOKEN) : end])
+            done = end + 1
+        cut = _undecided(text, done)
         held, offset = text[cut:], offset + cut
+
+
+def _lines_with_marks(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where marks begin, and where their lines end. A pattern would search the end of a line for each mark in it."""
+    at = text.find(_TOKEN)
+    while at >= 0 and (end := text.find(b"\n", at)) >= 0:
+        yield at, end
+        at = text.find(_TOKEN, end)
+
+
+def _undecided(text: bytes, start: int) -> int:
+    """Where a mark may begin whose end is not there yet; the length of the text if nowhere."""
+    cut = text.find(_TOKEN, max(start, len(text) - _MAX_NAME))  # before that, it would be too long for a name
+    if cut >= 0:
+        return cut
+    longest = min(len(_TOKEN) - 1, len(text) - start)
+    return len(text) - next((size for size in range(longest, 0, -1) if text.endswith(_TOKEN[:size])), 0)
 
 
 def assign(marks: Sequence[Mark], runs: Sequence[Run], size: int) -> dict[tuple[str, int], Part]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.server.redaction.rules import HIDDEN, has_secrets, redacted
 
 _MAX_LINE = 8 << 20
@@ -22,7 +23,7 @@ def _of_json(line: bytes) -> bytes:
     """A redacted line of JSON. A torn line may begin or end inside a secret, so it is redacted completely."""
     try:
         value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODING_ERRORS:
         return HIDDEN.encode()
     result = redacted(value) if has_secrets(line) else value
     return line if result == value else msgspec.json.encode(result)

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.history import secrets
 
 HIDDEN = "<redacted>"
@@ -36,7 +37,10 @@ _SECRET_VARIABLE = re.compile(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_HINTS_IN_JSON = tuple(word.encode() for word in (*secrets.HINTS, "runtime_env", "runtimeenv", "\\u"))
+# Patterns without case also match the two letters whose lower case is `s` and `k`.
+_HINTS_IN_JSON = tuple(
+    word.encode() for word in (*secrets.HINTS, "runtime_env", "runtimeenv", "\\u", "\u017f", "\u212a")
+)
 _NAMED = re.compile(
     r"""(?<![\w.-])(?P<key>-*+[A-Za-z_][\w.-]*+)(?P<quote>\\*+["'])?(?:\s*(?P<by>[:=])\s*|[ \t]*(?=\{))"""
     r"""|(?<!\S)(?P<option>--?[A-Za-z][\w.-]*+)[ \t]+"""
@@ -49,6 +53,9 @@ _PASSWORD_IN_URL = re.compile(
     r"(?<![a-z0-9+.-])(?P<before>[a-z][a-z0-9+.-]*+://[^/\s:@]*+:)[^/\s@]++(?=@)", re.IGNORECASE
 )
 _SIGNATURE_IN_URL = re.compile(rf"""(?P<before>{secrets.SIGNATURE_IN_URL})[^\s&"'<>]++""", re.IGNORECASE)
+_CONTINUED = re.compile(r"""["'](?:\s*[:=]\s*|(?=\w))|\w(?=["'])""")
+"""What does not follow a value in quotes: that was the name of another one (`password:` and, on the next line,
+`"token": "x"`), or its last quote was the first of another (`password: 'torn` and then `token='x'`)."""
 _ORDINARY_VALUE = re.compile(r"[A-Za-z]+[.!]?|[0-9]{1,4}[.!]?")
 """A value that is a word or a count: `auth: failed`, `pass: 7`."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -143,7 +150,7 @@ def _runtime_env(serialized: str) -> str:
         return serialized
     try:
         parsed = msgspec.json.decode(serialized)
-    except (msgspec.DecodeError, RecursionError):
+    except DECODING_ERRORS:
         return HIDDEN
     if not isinstance(parsed, dict):
         return HIDDEN
@@ -178,7 +185,7 @@ def _of_json(text: str) -> str:
     """A redacted JSON text; empty if the text is not JSON."""
     try:
         parsed = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except DECODING_ERRORS:
         return ""
     return msgspec.json.encode(redacted(parsed)).decode() if isinstance(parsed, dict | list) else ""
 
@@ -211,7 +218,12 @@ def _secret(text: str, named: re.Match[str]) -> tuple[str, int]:
     is_bare = not named["quote"] and named["by"] == ":" and named["key"].lower() in secrets.ORDINARY_WORDS
     if is_bare and _ORDINARY_VALUE.fullmatch(value[0]):
         return "", named.end()
-    return HIDDEN, value.end()
+    end = value.end()
+    is_quoted = text[end - 1] in "\"'"
+    while is_quoted and (continued := _CONTINUED.match(text, end - 1)):
+        value = _VALUE.match(text, continued.end())
+        end = value.end() if value else continued.end()
+    return HIDDEN, end
 
 
 def _variables(text: str, named: re.Match[str]) -> tuple[str, int]:
@@ -225,6 +237,7 @@ def _variables(text: str, named: re.Match[str]) -> tuple[str, int]:
         return _MEMBER.sub(rf"\g<name>\g<quote>{HIDDEN}\g<quote>", plain[0]), plain.end()
     try:
         parsed, end = _decode_json(text, start)
+        # As ASCII, because a name may hold half of a surrogate pair.
+        return json.dumps(_hidden_variables(parsed), separators=(",", ":")), end
     except (ValueError, RecursionError):
         return HIDDEN, len(text)
-    return msgspec.json.encode(_hidden_variables(parsed)).decode(), end

@@ -6,10 +6,10 @@ and ledgers of the head are read when the index is built, so a list needs only s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from ray_history.history.facts import Facts
 from ray_history.server.formatting import clip
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.endpoint import SessionRequest
@@ -33,22 +33,22 @@ def ending(request: SessionRequest) -> Ending:
 
 def ending_of(overview: SessionOverview, state: State, *, redact: bool) -> Ending:
     """The word for the end of a session in a list; without a summary its logs are unknown."""
-    facts = overview.summary.facts if overview.summary else {}
+    facts = overview.summary.facts if overview.summary else Facts()
     return _ending(state, facts, is_shut_down=overview.signs.is_shut_down, redact=redact)
 
 
-def _ending(state: State, facts: Mapping[str, Any], *, is_shut_down: bool, redact: bool) -> Ending:
+def _ending(state: State, facts: Facts, *, is_shut_down: bool, redact: bool) -> Ending:
     if state == "live":
         return Ending("live", "Its collectors still send heartbeats.")
     if state == "lost":
         return Ending("lost contact", "The heartbeats stopped without a shutdown. It may have run on after that.")
     if state == "unknown":
         return Ending("unknown", "The archive has neither a ledger nor a file of it.")
-    shutdown = facts.get("shutdown")
+    shutdown = facts.shutdown
     if shutdown:
         line = clip(redacted(shutdown) if redact else shutdown, 200)
         return Ending("stopped", f"Ray received a signal to stop: {line}")
-    if shutdown is not None and facts.get("lost_dashboard"):
+    if shutdown is not None and facts.lost_dashboard:
         return Ending(
             "killed",
             "The dashboard was gone while the collector still ran, and gcs_server.out reports no shutdown.",

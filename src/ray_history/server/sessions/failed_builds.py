@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ray_history.archive.catalog import Session
-from ray_history.index.build.order import BuildFailed, BuildOrder, Builds, Report
+from ray_history.index.build.order import BuildFailed, BuildOrder, Builds, Reason, Report
 from ray_history.index.locks import CancelToken
 from ray_history.index.manifest import Manifest
 
@@ -23,7 +23,9 @@ _MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    error: BuildFailed
+    reason: Reason
+    message: str
+    """The error itself would keep what its traceback refers to: the order, with all objects of the session."""
     version: int
     pause: float
     until: float
@@ -48,17 +50,18 @@ class BuildsWithPauses:
         with self._lock:
             failure = self._failures.get(session)
         if failure is not None and failure.version == version and self._clock() < failure.until:
-            raise BuildFailed(failure.error.reason, str(failure.error))
+            raise BuildFailed(failure.reason, failure.message)
         try:
             built = self._builds.build(order, report, cancel)
         except BuildFailed as error:
             is_same = failure is not None and failure.version == version
             pause = min(failure.pause * 2, _LONGEST_PAUSE) if failure and is_same else _FIRST_PAUSE
-            logger.warning("%s cannot be opened, and is tried again after %d s: %s", session.name, pause, error)
+            message = str(error)
+            logger.warning("%s cannot be opened, and is tried again after %d s: %s", session.name, pause, message)
             with self._lock:
                 if len(self._failures) >= _MOST:
                     self._failures.pop(next(iter(self._failures)))
-                self._failures[session] = _Failure(error, version, pause, self._clock() + pause)
+                self._failures[session] = _Failure(error.reason, message, version, pause, self._clock() + pause)
             raise
         with self._lock:
             self._failures.pop(session, None)

@@ -7,6 +7,8 @@
 4. Without ledgers (KubeRay's collector writes none) a session is live while objects are stored, and ended after a pause
    that is longer than any between uploads.
 5. Without ledgers and objects the state is unknown.
+
+A time that is more than a day ahead of this server's clock is that of a wrong clock: it is no sign of life.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ State: TypeAlias = Literal["live", "ended", "lost", "unknown"]
 
 OVERDUE_AFTER = 120.0
 """Seconds between the time at which a heartbeat is due and the time at which its session counts as lost."""
+
+MAX_AHEAD = 86400.0
+"""Seconds by which a time may be in the future: the next heartbeat is due within minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,9 @@ class LifeSigns:
             return "live"
         if self.is_shut_down:
             return "ended"
-        if self.alive_until:
+        if 0 < self.alive_until <= now + MAX_AHEAD:
             return "live" if now <= self.alive_until + OVERDUE_AFTER else "lost"
-        if self.newest_object:
+        if 0 < self.newest_object <= now + MAX_AHEAD:
             return "live" if now <= self.newest_object + self.longest_silence else "ended"
         return "unknown"
 

@@ -274,7 +274,7 @@ class Sessions:
         try:
             tables = Tables(opened.directory, turns=self._turns, database=self._databases.take())
             try:
-                return opened, tables, _ledgers(tables) if opened.manifest.facts.get("collectors") else {}
+                return opened, tables, _ledgers(tables) if opened.manifest.facts.collectors else {}
             except BaseException:
                 tables.close()
                 raise

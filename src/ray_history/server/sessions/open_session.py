@@ -12,6 +12,7 @@ from ray_history.archive.catalog import Session
 from ray_history.archive.ledger import Ledger
 from ray_history.archive.log_files import LogFiles
 from ray_history.archive.session_files import SessionFiles
+from ray_history.history.facts import Facts
 from ray_history.history.read.tables import Tables
 from ray_history.history.read.views import View
 from ray_history.index.cache import Opened
@@ -78,14 +79,16 @@ class OpenSession:
     """Whether uploads could continue at the last comparison. Collectors of workers may upload after the head ended."""
     counts: dict[object, tuple[int, int]] = field(default_factory=dict)
     """Row counts by query: in a large session counting costs as much as reading the rows."""
+    metrics: object = None
+    """The reader of recorded metrics, once it was needed."""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return self.opened.manifest.facts
 
     @property
     def started_ns(self) -> int:
-        return start_ns(self.session.started, self.facts.get("start_ns"))
+        return start_ns(self.session.started, self.facts.start_ns)
 
     @property
     def is_doubtful(self) -> bool:
@@ -95,7 +98,7 @@ class OpenSession:
         """Derive the state and the end from ledgers and files."""
         self.signs = LifeSigns.from_archive(self.ledgers.values(), self.files, is_running=is_running)
         self.state = self.signs.state(now)
-        self.ended_ns = self.signs.end_ns(now, started=self.session.started, last_event_ns=self.facts.get("last_ns"))
+        self.ended_ns = self.signs.end_ns(now, started=self.session.started, last_event_ns=self.facts.last_ns)
         self.may_grow = self.state == "live" or now <= self.signs.alive_until + OVERDUE_AFTER
 
     def view(self, at: int | None = None, *, raw: bool = False) -> View:

@@ -11,24 +11,29 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
-from ray_history.archive.errors import ArchiveError, NotFound
+from ray_history.archive.errors import ArchiveError, NotFound, TooLarge
+from ray_history.archive.ledger import MAX_SIZE as MAX_LEDGER
 from ray_history.archive.ledger import Ledger
-from ray_history.archive.ledger import decode as decode_ledger
+from ray_history.archive.ledger import read as read_ledger
 from ray_history.archive.stores import ObjectInfo, Store
-from ray_history.index.summary import Summaries, Summary
+from ray_history.archive.stores.interface import read_small
+from ray_history.decoding import DECODING_ERRORS
+from ray_history.index.summary import MAX_SIZE as MAX_SUMMARY
+from ray_history.index.summary import Invalid, Summaries, Summary
 from ray_history.index.summary import decode as decode_summary
-from ray_history.server.sessions.liveness import LifeSigns, State, is_shut_down, next_heartbeat
+from ray_history.server.sessions.liveness import MAX_AHEAD, LifeSigns, State, is_shut_down, next_heartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,16 @@ _SETTLED_AFTER = 2 * 86400.0
 """Seconds without a sign of life after which no more are expected."""
 
 Tag = tuple[str, int, str]
+T = TypeVar("T")
+
+
+class Cached(msgspec.Struct, Generic[T], frozen=True):
+    """What was read of an object."""
+
+    tag: Tag
+    content: T | None
+    problem: str = ""
+    """Why it cannot be used, or not with all of its values."""
 
 
 class SessionOverview(msgspec.Struct, frozen=True):
@@ -48,6 +63,8 @@ class SessionOverview(msgspec.Struct, frozen=True):
 
     summary: Summary | None = None
     ledgers: tuple[Ledger, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why objects of the session cannot be used, or not with all of their values."""
 
     @property
     def signs(self) -> LifeSigns:
@@ -57,13 +74,11 @@ class SessionOverview(msgspec.Struct, frozen=True):
             return LifeSigns(is_shut_down=is_shut_down(self.ledgers), alive_until=next_heartbeat(self.ledgers))
         facts = summary.facts
         shut_down = (
-            is_shut_down(self.ledgers)
-            if self.ledgers
-            else (summary.accounts.head_ended or facts.get("ended") == "graceful")
+            is_shut_down(self.ledgers) if self.ledgers else (summary.accounts.head_ended or facts.ended == "graceful")
         )
         return LifeSigns(
             is_shut_down=shut_down,
-            alive_until=max(float(facts.get("alive_until") or 0.0), next_heartbeat(self.ledgers)),
+            alive_until=max(facts.alive_until or 0.0, next_heartbeat(self.ledgers)),
             newest_object=summary.newest_file,
             longest_silence=summary.longest_silence,
         )
@@ -77,7 +92,7 @@ class SessionOverview(msgspec.Struct, frozen=True):
             return False
         # The ledgers may have been read before the end that the summary tells, and a collector that was stopped may
         # have been started again.
-        has_ended = self.summary.facts.get("ended") == "graceful" and all(one.is_graceful for one in self.ledgers)
+        has_ended = self.summary.facts.ended == "graceful" and all(one.is_graceful for one in self.ledgers)
         return now > self.last_sign + (0.0 if has_ended else _SETTLED_AFTER)
 
     @property
@@ -90,6 +105,7 @@ class SessionOverview(msgspec.Struct, frozen=True):
         """Whether nothing was read since. Compares identities: contents may be large."""
         return (
             self.summary is other.summary
+            and self.problems == other.problems
             and len(self.ledgers) == len(other.ledgers)
             and all(mine is theirs for mine, theirs in zip(self.ledgers, other.ledgers, strict=True))
         )
@@ -105,16 +121,21 @@ class OverviewCache:
         self._store, self._summaries = store, summaries
         self._file = folder / f"known-{hashlib.blake2b(store.url.encode(), digest_size=8).hexdigest()}.msgpack"
         self._refreshing = threading.Lock()
-        self._cached: dict[str, tuple[Tag, Summary | None]] = self._load()
-        self._ledgers: dict[str, dict[str, tuple[Tag, Ledger | None]]] = {}
+        self._cached = self._load()
+        self._ledgers: dict[str, dict[str, Cached[Ledger]]] = {}
 
     def of(self, session: Session) -> SessionOverview:
         read = self._cached.get(layout.summary_key(session.cluster, session.name))
         ledgers = self._ledgers.get(_prefix(session))
         if read is None and ledgers is None:
             return EMPTY
-        found = tuple(ledger for _, ledger in list(ledgers.values()) if ledger) if ledgers else ()
-        return SessionOverview(read[1] if read else None, found)
+        cached = list(ledgers.values()) if ledgers else []
+        problems = [read.problem if read else "", *(each.problem for each in cached)]
+        return SessionOverview(
+            read.content if read else None,
+            tuple(each.content for each in cached if each.content),
+            tuple(filter(None, problems)),
+        )
 
     def refresh(self, sessions: Sequence[Session], now: float) -> None:
         """Read new summaries, and new ledgers of these sessions, which come newest first."""
@@ -122,10 +143,16 @@ class OverviewCache:
             self._refresh_summaries(threads)
             self._refresh_ledgers(threads, [s for s in sessions if not self.of(s).is_settled(now)])
 
+    def keep(self, sessions: Iterable[Session]) -> None:
+        """Forget the ledgers of all others: they are no longer in the archive."""
+        with self._refreshing:
+            kept = {_prefix(session) for session in sessions}
+            self._ledgers = {prefix: known for prefix, known in self._ledgers.items() if prefix in kept}
+
     def _refresh_summaries(self, threads: ThreadPoolExecutor) -> None:
         listed = {found.key: (place, found) for place, found in self._summaries.list()}
         new = [
-            entry for key, entry in listed.items() if key not in self._cached or self._cached[key][0] != _tag(entry[1])
+            entry for key, entry in listed.items() if key not in self._cached or self._cached[key].tag != _tag(entry[1])
         ]
         gone = [key for key in self._cached if key not in listed]
         for key in gone:
@@ -133,7 +160,7 @@ class OverviewCache:
 
         def read(entry: tuple[Store, ObjectInfo]) -> None:
             place, found = entry
-            _read(place, found, decode_summary, self._cached)
+            _read(place, found, _read_summary, self._cached)
 
         list(threads.map(read, sorted(new, key=lambda entry: entry[1].modified, reverse=True)))
         if new or gone:
@@ -146,11 +173,11 @@ class OverviewCache:
             prefix = _prefix(session)
             if prefix in listed:
                 known = self._ledgers.get(prefix, {})
-                new += [(prefix, f) for f in listed[prefix] if f.key not in known or known[f.key][0] != _tag(f)]
+                new += [(prefix, f) for f in listed[prefix] if f.key not in known or known[f.key].tag != _tag(f)]
 
         def read(entry: tuple[str, ObjectInfo]) -> None:
             prefix, found = entry
-            _read(self._store, found, decode_ledger, self._ledgers.setdefault(prefix, {}))
+            _read(self._store, found, _read_ledger, self._ledgers.setdefault(prefix, {}))
 
         list(threads.map(read, new[:_MAX_LEDGERS]))
 
@@ -164,12 +191,12 @@ class OverviewCache:
                 by_session[found.key.rpartition("/")[0]].append(found)
         return by_session
 
-    def _load(self) -> dict[str, tuple[Tag, Summary | None]]:
+    def _load(self) -> dict[str, Cached[Summary]]:
         try:
-            return msgspec.msgpack.decode(self._file.read_bytes(), type=dict[str, tuple[Tag, Summary | None]])
+            return msgspec.msgpack.decode(self._file.read_bytes(), type=dict[str, Cached[Summary]])
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *DECODING_ERRORS) as error:
             logger.info("ignoring %s: %s", self._file, error)
             return {}
 
@@ -183,14 +210,33 @@ class OverviewCache:
             logger.warning("summaries cannot be stored for the next start: %s", error)
 
 
-def _read(place: Store, found: ObjectInfo, decode: Callable[[bytes], Any], into: dict[str, Any]) -> None:
+def _read(
+    place: Store, found: ObjectInfo, read: Callable[[Store, str], tuple[T | None, str]], into: dict[str, Cached[T]]
+) -> None:
     """Read one object; one that cannot be read now is left to the next refresh."""
     try:
-        into[found.key] = (_tag(found), decode(place.get(found.key)))
+        into[found.key] = Cached(_tag(found), *read(place, found.key))
     except NotFound:
         into.pop(found.key, None)
+    except TooLarge as error:
+        into[found.key] = Cached(_tag(found), None, str(error))
     except ArchiveError as error:
         logger.warning("%s", error)
+
+
+def _read_summary(place: Store, key: str) -> tuple[Summary | None, str]:
+    try:
+        return decode_summary(read_small(place, key, MAX_SUMMARY)), ""
+    except Invalid as error:
+        return None, f"the summary ({error}; opening the session writes a new one)"
+
+
+def _read_ledger(place: Store, key: str) -> tuple[Ledger | None, str]:
+    content, problems = read_ledger(read_small(place, key, MAX_LEDGER))
+    if content is not None and content.written > time.time() + MAX_AHEAD:
+        problems.append("its times are in the future: the clock of that node was wrong")
+    node = key.rpartition("/")[2].removesuffix(".json")
+    return content, f"the ledger of node {node[:56]} ({'; '.join(problems)})" if problems else ""
 
 
 def _tag(found: ObjectInfo) -> Tag:

@@ -93,6 +93,8 @@ class Operation:
     """Parts of the path that are not any text."""
     content: Content = field(default_factory=lambda: ENVELOPE)
     refuses_in_plain_text: bool = False
+    own_refusal: Schema | None = None
+    """The handler's own form of errors; what stands before it, such as the guard, refuses as everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

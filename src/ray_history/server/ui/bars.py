@@ -64,7 +64,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
     """The handler of the dashboard of a stored session."""
 
     def answer(request: SessionRequest) -> Response:
-        ray_version = request.open.facts.get("ray_version")
+        ray_version = request.open.facts.ray_version
         build = frontends.chosen(ray_version, request.query.get("dashboard"))
         if build is None:
             return frontends.missing(ray_version)

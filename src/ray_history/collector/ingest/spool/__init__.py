@@ -10,7 +10,8 @@ Invariants:
   and the next append opens another. So nothing acknowledged ever follows something torn.
 * Opening seals every segment that it finds and changes none of their bytes. A record that provably was never written
   completely (it extends past the end of the file, or is all zeros) is ignored. Other bytes that do not match their
-  checksum are never deleted: the bodies before them are returned, then `remove` renames the file to `<name>.corrupt`.
+  checksum are never deleted: the bodies before and after them are returned, then `remove` renames the file to
+  `<name>.corrupt`. If the header is damaged, nothing is returned.
 * Sequence and creation time grow from segment to segment, whatever the clock does, and never repeat. The newest
   segment with a durable header, the mark, carries both. `remove` truncates the mark to its header (which needs no
   space on a full disk) instead of deleting it; it is deleted once a newer header is durable. Opening continues after
@@ -25,7 +26,8 @@ Format of `<sequence, 20 digits>.spool`, integers little-endian:
     4  crc32 of the above
        records              4 length, 4 crc32 of the body, 4 crc32 of these 8 bytes, then the body
 
-The length has its own checksum: a damaged one must not look like a record that was cut off at the end of the file.
+The length has its own checksum: a damaged one must not look like a record that was cut off at the end of the file, and
+behind a damaged body the next record is known. Behind a damaged length it is searched.
 
 `disk` has all file system calls, `segment` the bytes of one file; `recovery` reads what an earlier process left, and
 `spool` is an open spool.

@@ -14,15 +14,14 @@ from .disk import Disk, opened, write_all
 from .segment import (
     HEADER_SIZE,
     NAME,
-    BadRecord,
+    Damage,
     Segment,
     corrupt_path,
     damage_message,
     header,
     is_zero,
-    read_bodies,
     read_header,
-    record_size,
+    read_records,
 )
 
 
@@ -68,27 +67,26 @@ def recover(disk: Disk, folder: int, directory: Path) -> Recovered:
 
 
 def _recover_segment(disk: Disk, found: Recovered, sequence: int, path: Path, size: int) -> None:
-    end, records, damage = HEADER_SIZE, 0, None
+    end, records = HEADER_SIZE, 0
+    damages: list[Damage] = []
     with opened(disk, path) as handle:
         created_ns = read_header(disk, handle)
-        try:
-            if created_ns is None:
-                raise BadRecord(0, torn=size < HEADER_SIZE or is_zero(disk, handle, 0))
-            for body in read_bodies(disk, handle, size):
-                end += record_size(body)
-                records += 1
-        except BadRecord as not_whole:
-            damage = not_whole
+        if created_ns is None:
+            damages.append(Damage(0, torn=size < HEADER_SIZE or is_zero(disk, handle, 0)))
+        else:
+            for record in read_records(disk, handle, size, damaged=damages.append):
+                end, records = record.end, records + 1
     found.last_created_ns = max(found.last_created_ns, created_ns or 0)
     segment = Segment(sequence, created_ns or 0, path, size, end, records)
-    if damage is not None and not damage.torn:
+    damage = next((each for each in damages if not each.torn), None)
+    if damage is not None:
         found.damaged.add(sequence)
         found.problems.append(damage_message(segment, damage))
         if not records:
             disk.rename(path, corrupt_path(path))
             return
-    elif damage is not None:
-        found.problems.append(f"{path}: an unfinished write at byte {damage.offset} of {size} is ignored")
+    elif damages:
+        found.problems.append(f"{path}: an unfinished write at byte {damages[0].offset} of {size} is ignored")
     (found.sealed if records else found.emptied)[sequence] = segment
     if created_ns is not None:
         found.mark = sequence

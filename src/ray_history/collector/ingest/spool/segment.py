@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .disk import Disk
 
@@ -24,13 +25,19 @@ _READ_CHUNK = 1 << 20
 HEADER_SIZE = _HEADER.size
 
 
-class BadRecord(Exception):
-    """The record at `offset` is damaged; `torn` if it provably was never written completely."""
+class Damage(NamedTuple):
+    """Bytes that are no record."""
 
-    def __init__(self, offset: int, *, torn: bool) -> None:
-        super().__init__(offset)
-        self.offset = offset
-        self.torn = torn
+    offset: int
+    torn: bool
+    """Whether they provably are a write that was never completed."""
+
+
+class Record(NamedTuple):
+    """A body, and where it ends in the file."""
+
+    body: bytes
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,12 @@ class Segment:
     size: int
     """Bytes of the file."""
     end: int
-    """End of its readable records; less than `size` if something torn or damaged follows."""
+    """End of its last readable record; less than `size` if something torn or damaged follows."""
     records: int
 
     @property
     def body_bytes(self) -> int:
+        """Bytes of the bodies, and of what is damaged between them."""
         return self.end - _HEADER.size - self.records * _PREFIX_SIZE
 
 
@@ -67,10 +75,6 @@ def frames(bodies: Sequence[bytes]) -> list[bytes]:
     return found
 
 
-def record_size(body: bytes) -> int:
-    return _PREFIX_SIZE + len(body)
-
-
 def read_header(disk: Disk, handle: int) -> int | None:
     """The creation time; None if the header is not readable."""
     found = disk.read(handle, 0, _HEADER.size)
@@ -79,23 +83,61 @@ def read_header(disk: Disk, handle: int) -> int | None:
     return int(created_ns)
 
 
-def read_bodies(disk: Disk, handle: int, end: int, start: int = _HEADER.size) -> Iterator[bytes]:
-    """The bodies of the records from `start` to `end`; raises at the first bad one."""
-    offset = start
-    while offset < end:
-        prefix = disk.read(handle, offset, min(_PREFIX_SIZE, end - offset))
-        if len(prefix) < _PREFIX_SIZE:
-            raise BadRecord(offset, torn=True)
-        length, checksum = _PREFIX.unpack_from(prefix)
-        if _CHECK.unpack_from(prefix, _PREFIX.size)[0] != zlib.crc32(prefix[: _PREFIX.size]):
-            raise BadRecord(offset, torn=is_zero(disk, handle, offset))
-        if offset + _PREFIX_SIZE + length > end:
-            raise BadRecord(offset, torn=True)
-        body = disk.read(handle, offset + _PREFIX_SIZE, length)
-        if len(body) != length or zlib.crc32(body) != checksum:
-            raise BadRecord(offset, torn=False)
-        yield body
-        offset += _PREFIX_SIZE + length
+def read_records(
+    disk: Disk, handle: int, end: int, start: int = HEADER_SIZE, *, damaged: Callable[[Damage], object]
+) -> Iterator[Record]:
+    """The records from `start` to `end`; calls `damaged` for what is between or after them."""
+    offset: int | None = start
+    while offset is not None and offset < end:
+        length = _body_length(disk, handle, offset, end)
+        if length is None:
+            torn = end - offset < _PREFIX_SIZE or is_zero(disk, handle, offset)
+            damaged(Damage(offset, torn))
+            offset = None if torn else _next_record(disk, handle, offset, end)
+            continue
+        following = offset + _PREFIX_SIZE + length
+        body = _body(disk, handle, offset, length) if following <= end else None
+        if body is None:  # the length is right, it has its own checksum
+            damaged(Damage(offset, torn=following > end))
+        else:
+            yield Record(body, following)
+        offset = following
+
+
+def _body_length(disk: Disk, handle: int, offset: int, end: int) -> int | None:
+    """The length of the body at this offset; None if there is no prefix with a right checksum."""
+    prefix = disk.read(handle, offset, min(_PREFIX_SIZE, end - offset))
+    if len(prefix) < _PREFIX_SIZE:
+        return None
+    if _CHECK.unpack_from(prefix, _PREFIX.size)[0] != zlib.crc32(prefix[: _PREFIX.size]):
+        return None
+    return int(_PREFIX.unpack_from(prefix)[0])
+
+
+def _body(disk: Disk, handle: int, offset: int, length: int) -> bytes | None:
+    """The body of the record at this offset; None if it is damaged."""
+    checksum = _PREFIX.unpack(disk.read(handle, offset, _PREFIX.size))[1]
+    body = disk.read(handle, offset + _PREFIX_SIZE, length)
+    return body if len(body) == length and zlib.crc32(body) == checksum else None
+
+
+def _next_record(disk: Disk, handle: int, offset: int, end: int) -> int | None:
+    """The offset of the first whole record behind a damaged prefix, whose length is not known."""
+    # A length has a last byte that is small, which text does not have: few places need a closer look.
+    candidate = re.compile(b"(?s)(?=.{3}[\\x00-\\x%02x])" % min(end - offset >> 24, MAX_BODY >> 24))
+    position = offset + 1
+    while chunk := disk.read(handle, position, min(_READ_CHUNK, end - position)):
+        for found in candidate.finditer(chunk):
+            place = position + found.start()
+            length = _body_length(disk, handle, place, end)
+            if length is None or place + _PREFIX_SIZE + length > end:
+                continue
+            if _body(disk, handle, place, length) is not None:
+                return place
+        if position + len(chunk) >= end:
+            return None
+        position += len(chunk) - _PREFIX.size  # a record may begin in one chunk and end in the next
+    return None
 
 
 def is_zero(disk: Disk, handle: int, offset: int) -> bool:
@@ -112,8 +154,8 @@ def corrupt_path(path: Path) -> Path:
     return path.with_name(path.name + ".corrupt")
 
 
-def damage_message(segment: Segment, damage: BadRecord) -> str:
+def damage_message(segment: Segment, damage: Damage) -> str:
     return (
-        f"{segment.path} is damaged at byte {damage.offset} of {segment.size}: the bodies before it are uploaded, "
+        f"{segment.path} is damaged at byte {damage.offset} of {segment.size}: the other bodies are uploaded, "
         f"the file is renamed to {corrupt_path(segment.path).name}"
     )

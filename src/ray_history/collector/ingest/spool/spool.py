@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from .disk import REAL_DISK, Disk, opened, write_all
 from .recovery import recover
-from .segment import HEADER_SIZE, BadRecord, Segment, corrupt_path, damage_message, frames, header, read_bodies
+from .segment import HEADER_SIZE, Damage, Segment, corrupt_path, damage_message, frames, header, read_records
+
+logger = logging.getLogger(__name__)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -101,12 +105,14 @@ class Spool:
             return list(self._sealed.values())
 
     def read(self, segment: Segment) -> Iterator[bytes]:
-        """The bodies of a sealed segment in order, one in memory at a time; stops before damage, which is noted."""
+        """The bodies of a sealed segment in order, one in memory at a time; without damaged ones, which are noted."""
         with opened(self._disk, segment.path) as handle:
-            try:
-                yield from read_bodies(self._disk, handle, segment.end)
-            except BadRecord as damage:
-                self._note_damage(segment, damage)
+            noted = partial(self._note_damage, segment)
+            yield from (body for body, _ in read_records(self._disk, handle, segment.end, damaged=noted))
+
+    def is_damaged(self, segment: Segment) -> bool:
+        """Whether something in the segment could not be read."""
+        return segment.sequence in self._damaged
 
     def waiting(self) -> list[Segment]:
         """All segments with records that are not removed yet, oldest first; the last may grow."""
@@ -117,8 +123,9 @@ class Spool:
 
         Nothing is noted: the segment may be removed meanwhile, and `read` reports damage.
         """
-        with suppress(BadRecord, FileNotFoundError), opened(self._disk, segment.path) as handle:
-            yield from read_bodies(self._disk, handle, segment.end, max(start, HEADER_SIZE))
+        with suppress(FileNotFoundError), opened(self._disk, segment.path) as handle:
+            records = read_records(self._disk, handle, segment.end, max(start, HEADER_SIZE), damaged=lambda _: None)
+            yield from (body for body, _ in records)
 
     def remove(self, segment: Segment) -> None:
         """Delete an uploaded segment durably; repeating it is harmless. A damaged one is renamed."""
@@ -237,11 +244,12 @@ class Spool:
                     del self._emptied[segment.sequence]
                     self._size -= segment.size
 
-    def _note_damage(self, segment: Segment, damage: BadRecord) -> None:
+    def _note_damage(self, segment: Segment, damage: Damage) -> None:
         if segment.sequence in self._damaged:
             return
         self._damaged.add(segment.sequence)
         self.problems.append(damage_message(segment, damage))
+        logger.error("spool: %s", self.problems[-1])
 
     def _forget(self, segment: Segment, *, left: int) -> None:
         with self._state:

@@ -8,7 +8,8 @@ with_polled as (
         task_id,
         attempt_number,
         every_column(),
-        columns_of(polled) as polled_columns
+        columns_of(polled) as polled_columns,
+        case when list_contains(columns_of(polled), 'spans') then event.spans end as event_spans
     from with_end as event
     full join (
         select *, nullif(coalesce(finished_ns, failed_ns) is not null, false) as has_ended from polled_task
@@ -145,6 +146,7 @@ select
     is_worker_implied,
     is_node_implied,
     polled_columns,
+    event_spans,
     name as told_name,
     actor_repr_name,
     error,

@@ -51,7 +51,7 @@ class ActivityChart:
 def activity_chart(rows: Sequence[Row], query: SessionQuery, now: float) -> ActivityChart | None:
     """The chart of the rows in the range of a query; None if it has none."""
     span = RANGES[query.range]
-    shown = [row for row in rows if row.started >= now - span] if span else rows
+    shown = [row for row in rows if row.started and (not span or row.started >= now - span)]
     if not shown:
         return None
     first, last = (now - span, now) if span else _extent(shown, now)

@@ -208,6 +208,8 @@ def _groups(rows: Sequence[Row], query: SessionQuery, now: float) -> Iterator[Gr
 def _heading(row: Row, query: SessionQuery, now: float) -> str:
     if row.state == "live" and query.sort == "started":
         return "Live now"
+    if not row.started:
+        return "Start unknown"
     today, day = utc_datetime(now).date(), utc_datetime(row.started).date()
     if day == today:
         return "Today"

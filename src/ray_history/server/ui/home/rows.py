@@ -17,7 +17,7 @@ from ray_history.server.formatting import OWNER_KINDS
 from ray_history.server.redaction.rules import redacted
 from ray_history.server.sessions.ending import Ending, ending_of
 from ray_history.server.sessions.liveness import State, start_ns
-from ray_history.server.sessions.overview import SessionOverview
+from ray_history.server.sessions.overview import EMPTY, SessionOverview
 
 _STATUS_ORDER = {"RUNNING": 0, "PENDING": 1, "FAILED": 2}
 
@@ -50,6 +50,8 @@ class Row:
     failed: int = 0
     other: int = 0
     completeness: Assessment = field(default_factory=lambda: Assessment(None))
+    problem: str = ""
+    """Why the row cannot be shown, or not with all that belongs into it."""
     fields: dict[str, str] = field(default_factory=dict, repr=False)
     """Searchable texts by field, casefolded."""
     lines: tuple[str, ...] = field(default=(), repr=False)
@@ -66,6 +68,7 @@ class Row:
             end,
             nodes=len(overview.ledgers) or None,
             completeness=_completeness(overview, state),
+            problem=_problem(session, overview),
             fields=_searchable(_names(session)),
         )
 
@@ -73,10 +76,7 @@ class Row:
     def indexed(cls, session: Session, summary: Summary, overview: SessionOverview, state: State, end: Ending) -> Row:
         """A session with its summary, whose texts are already redacted."""
         facts, tasks, jobs = summary.facts, summary.tasks, summary.jobs
-        first_ns, last_ns = facts.get("start_ns"), facts.get("last_ns")
-        last_ns = overview.signs.last_ns(
-            started=session.started, last_event_ns=last_ns if isinstance(last_ns, int) else None
-        )
+        last_ns = overview.signs.last_ns(started=session.started, last_event_ns=facts.last_ns)
         first = min(jobs, key=_job_order, default=None)
         failed_jobs = summary.jobs_by_status.get("FAILED", 0)
         finished, failed = tasks.get("FINISHED", 0), tasks.get("FAILED", 0)
@@ -85,12 +85,12 @@ class Row:
             state,
             last_ns / 1e9 or None,
             end,
-            first_event_ns=first_ns if isinstance(first_ns, int) else None,
+            first_event_ns=facts.start_ns,
             is_indexed=True,
-            ray=str(facts.get("ray_version") or ""),
-            nodes=int(facts.get("nodes") or 0),
-            cpus=float(facts.get("cpus") or 0),
-            gpus=float(facts.get("gpus") or 0),
+            ray=facts.ray_version or "",
+            nodes=facts.nodes or 0,
+            cpus=facts.cpus or 0,
+            gpus=facts.gpus or 0,
             job=first,
             other_jobs=max(sum(summary.jobs_by_status.values()) - 1, 0),
             other_failed=failed_jobs - (first is not None and first.status == "FAILED"),
@@ -99,8 +99,22 @@ class Row:
             failed=failed,
             other=sum(tasks.values()) - finished - failed,
             completeness=_completeness(overview, state),
+            problem=_problem(session, overview),
             fields=search_fields(session, summary),
             lines=_lines(summary),
+        )
+
+    @classmethod
+    def unshown(cls, session: Session, why: str) -> Row:
+        """A session of which only the name can be shown."""
+        reason = Reason("cannot be shown", f"This session cannot be shown in the list: {why}.")
+        return cls(
+            session,
+            "unknown",
+            None,
+            completeness=Assessment(None, (reason,)),
+            problem=reason.full,
+            fields=_searchable(_names(session)),
         )
 
     @classmethod
@@ -146,7 +160,9 @@ class Row:
 
     def duration(self, now: float) -> float | None:
         end = now if self.state == "live" else self.last_seen
-        return None if end is None else max(end - start_ns(self.session.started, self.first_event_ns) / 1e9, 0.0)
+        if end is None or not self.started:
+            return None
+        return max(end - start_ns(self.session.started, self.first_event_ns) / 1e9, 0.0)
 
 
 def make_row(session: Session, overview: SessionOverview, state: State, *, redact: bool) -> Row:
@@ -164,7 +180,7 @@ def search_fields(session: Session, summary: Summary) -> dict[str, str]:
     return _searchable(
         _names(session)
         | {
-            "ray": str(summary.facts.get("ray_version") or ""),
+            "ray": summary.facts.ray_version or "",
             "job": "\n".join([*map(_job_line, jobs), *(job.job_id for job in jobs)]),
             "error": "\n".join([*_errors(jobs, failures), *(failure.kind for failure in failures)]),
         }
@@ -220,8 +236,15 @@ def _job_order(job: Job) -> tuple[int, int]:
     return _STATUS_ORDER.get(job.status, 3), -(job.start_ms or 0)
 
 
+def _problem(session: Session, overview: SessionOverview) -> str:
+    parts = [session.problem]
+    if overview.problems:
+        parts.append(f"Not all of it can be shown, because this cannot be used: {'; '.join(overview.problems[:3])}.")
+    return formatting.clip(" ".join(filter(None, parts)), 400)
+
+
 def _completeness(overview: SessionOverview, state: State) -> Assessment:
-    if overview.summary is None and not overview.ledgers:
+    if overview == EMPTY:
         reason = Reason("not indexed yet", "The index of this session is not built yet; opening the session builds it.")
         return Assessment(None, (reason,))
     return assess(Evidence.from_summary(overview, state))

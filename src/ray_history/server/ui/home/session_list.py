@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ray_history.archive.catalog import Session
@@ -18,7 +18,7 @@ from ray_history.archive.errors import ArchiveError
 from ray_history.server.live import Fleet, RunningCluster
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.liveness import State
-from ray_history.server.sessions.overview import OverviewCache, SessionOverview
+from ray_history.server.sessions.overview import EMPTY, OverviewCache, SessionOverview
 from ray_history.server.ui.home.rows import Row, make_row
 
 logger = logging.getLogger(__name__)
@@ -58,18 +58,26 @@ class ArchiveSource:
         rows: dict[Session, tuple[SessionOverview, State, Row]] = {}
         running = self._running()
         for session in self._catalog.everything().sessions:
-            overview = self._overviews.of(session)
-            state = overview.state(now, is_running=_names(session) in running)
-            last = self._rows.get(session)
-            if last is not None and last[1] == state and last[0].is_same(overview):
-                rows[session] = last
-            else:
-                rows[session] = overview, state, make_row(session, overview, state, redact=self._redact)
+            try:
+                rows[session] = self._row(session, now, is_running=_names(session) in running)
+            except Exception as error:  # one session must not cost the others their rows
+                logger.error("%s cannot be shown in the list", _names(session), exc_info=error)
+                rows[session] = EMPTY, "unknown", Row.unshown(session, f"{type(error).__name__}, see the server log")
         self._rows = rows
         return [row for _, _, row in rows.values()]
 
+    def _row(self, session: Session, now: float, *, is_running: bool) -> tuple[SessionOverview, State, Row]:
+        overview = self._overviews.of(session)
+        state = overview.state(now, is_running=is_running)
+        last = self._rows.get(session)
+        if last is not None and last[1] == state and last[0].is_same(overview):
+            return last
+        return overview, state, make_row(session, overview, state, redact=self._redact)
+
     def refresh(self, now: float) -> None:
-        self._overviews.refresh(self._catalog.everything().sessions, now)
+        sessions = self._catalog.everything().sessions
+        self._overviews.refresh(sessions, now)
+        self._overviews.keep(sessions)
 
 
 class RunningSource:
@@ -173,6 +181,11 @@ class SessionList:
             self._listing = self._make(complete=complete)
         except ArchiveError as error:
             logger.warning("cannot list sessions: %s", error)
+        except Exception:  # the next request tries again; meanwhile the last list is shown
+            logger.exception("the list of sessions cannot be renewed")
+            if (last := self._listing) is not None:
+                reason = "internal error, see the server log"
+                self._listing = replace(last, error=reason, tried=self._clock())
         finally:
             self._refreshing.release()
 

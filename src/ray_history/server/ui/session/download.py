@@ -139,7 +139,7 @@ def _members(request: SessionRequest) -> Iterator[tuple[str, _Chunks, bool]]:
         yield f"tables/{table}.parquet", _parquet(request, table), True
     yield (
         "tables/facts.json",
-        _once(msgspec.json.format(msgspec.json.encode(request.redacted(request.open.facts)))),
+        _once(msgspec.json.format(msgspec.json.encode(request.redacted(msgspec.structs.asdict(request.open.facts))))),
         False,
     )
     logs = request.open.logs

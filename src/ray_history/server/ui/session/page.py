@@ -60,7 +60,7 @@ def session_page(frontends: Frontends) -> Handler:
         of_site = site(request.http)
         jobs, diagnosis, timeline = jobs_of(request), diagnose(request), timeline_chart(request)
         tables = layout.index_prefix(session.root, session.cluster, session.name)
-        nearest = frontends.nearest(facts.get("ray_version"))
+        nearest = frontends.nearest(facts.ray_version)
         return page(
             request.http,
             "session.html",

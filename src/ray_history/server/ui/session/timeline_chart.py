@@ -84,8 +84,8 @@ class TimelineChart:
 def timeline_chart(request: SessionRequest) -> TimelineChart | None:
     """The chart of a session; None if no event of it has a time."""
     facts, start = request.open.facts, request.open.started_ns
-    end = request.open.ended_ns or facts.get("last_ns")
-    if not facts.get("start_ns") or not end:
+    end = request.open.ended_ns or facts.last_ns
+    if not facts.start_ns or not end:
         return None
     end = max(end, start + _SECOND)
     step = step_for(end - start)

@@ -1,8 +1,9 @@
-"""The limits of a connection, before anything is known about its client.
+"""The limits of a connection, before anything is known about its client, at the server's port and the collector's.
 
 A request must arrive whole within a time, its head and its body may have 64 KiB each, and an address may have a number
 of connections. One more takes the place of a connection on which no request is being answered: first of one that never
-sent a request, which an attacker needs and a proxy does not.
+sent a whole request, which an attacker needs and a proxy does not. The collector takes larger bodies, and limits them
+itself.
 
 uvicorn's parser has no limit of its own: it would collect header fields as long as they come, at fifteen times their
 size.
@@ -37,8 +38,15 @@ the answer."""
 class Connections:
     """The connections of this process."""
 
-    def __init__(self, per_address: int = 512, request_seconds: float = 30.0, stalled_seconds: float = 300.0) -> None:
+    def __init__(
+        self,
+        per_address: int = 512,
+        request_seconds: float = 30.0,
+        stalled_seconds: float = 300.0,
+        body_bytes: float = BODY_BYTES,
+    ) -> None:
         self.per_address, self.request_seconds, self.stalled_seconds = per_address, request_seconds, stalled_seconds
+        self.body_bytes = body_bytes
         self.closed: Counter[str] = Counter()
         """By reason: those that a limit closed."""
         self._by_address: dict[str, dict[LimitedConnection, None]] = {}
@@ -51,7 +59,7 @@ class Connections:
         """False if its address has too many connections, and all of them are being answered."""
         neighbours = self._by_address.setdefault(connection.address, {})
         if len(neighbours) >= self.per_address:
-            waiting = (other for other in neighbours if not other.is_answering)
+            waiting = (other for other in neighbours if not other.is_answering or other.is_receiving_body)
             oldest = min(waiting, key=lambda other: other.requests > 0, default=None)
             if oldest is None:
                 return False
@@ -77,6 +85,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self.address = ""
         self.requests = 0
+        """Those that arrived whole."""
         self._connections: Connections = self.app_state[CONNECTIONS]
         self._is_over = False
         """Refused, or handed over to the protocol of web sockets."""
@@ -90,6 +99,10 @@ class LimitedConnection(HttpToolsProtocol):
     @property
     def is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_receiving_body(self) -> bool:
+        return self._is_receiving and self._has_head
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -148,8 +161,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value) + len(b": \r\n")
         if self._fields > HEAD_FIELDS or self._head_bytes + len(self.url) > HEAD_BYTES:
             self._stop(*_HEAD_TOO_LARGE)
-        if name.lower() == b"content-length" and value.isdigit() and int(value[:20]) > BODY_BYTES:
-            self._stop(*_BODY_TOO_LARGE)
+        if name.lower() == b"content-length" and value.isdigit():
+            self._limit_body(int(value[:20]))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -162,17 +175,16 @@ class LimitedConnection(HttpToolsProtocol):
                 self._stop(400, "a web socket is opened by a GET request without a body", "invalid")
         super().on_headers_complete()
         self._has_head = True
-        self.requests += 1
 
     def on_body(self, body: bytes) -> None:
         self._undelivered = max(0, self._undelivered - len(body))
         self._body_bytes += len(body)
-        if self._body_bytes > BODY_BYTES:
-            self._stop(*_BODY_TOO_LARGE)
+        self._limit_body(self._body_bytes)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_receiving, self._undelivered = False, 0
+        self.requests += 1
         self._clear_deadline()
         super().on_message_complete()
 
@@ -195,6 +207,11 @@ class LimitedConnection(HttpToolsProtocol):
         self._problem = status, message, reason
         raise _Refused  # the parser turns it into an error, which uvicorn passes to `send_400_response`
 
+    def _limit_body(self, size: int) -> None:
+        limit = self._connections.body_bytes
+        if size > limit:
+            self._stop(413, f"the body of the request is larger than {limit / 1024:g} KiB", "too_large")
+
     def _set_deadline(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self._connections.request_seconds, self._expire)
@@ -208,7 +225,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._deadline = None
         if self._is_over:
             self.transport.abort()
-        elif self._is_receiving and self._has_head:
+        elif self.is_receiving_body:
             self._refuse(408, "the body of the request did not arrive in time", "unfinished")
         elif self.is_answering:  # of an earlier request
             self._set_deadline()
@@ -258,7 +275,6 @@ _HEAD_TOO_LARGE = (
     f"the head of the request is larger than {HEAD_BYTES >> 10} KiB or has more than {HEAD_FIELDS} fields",
     "too_large",
 )
-_BODY_TOO_LARGE = 413, f"the body of the request is larger than {BODY_BYTES >> 10} KiB", "too_large"
 
 
 def network_of(address: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
-from ray_history.server.http.connections import HEAD_BYTES, HEAD_FIELDS, Connections, network_of
+from ray_history.connections import HEAD_BYTES, HEAD_FIELDS, Connections, network_of
 from tests.server.serving import AppConfig, served
 from tests.support.captured import captured, write_archive
 from tests.support.processes import Process, free_port, port_is_open

@@ -1,0 +1,11 @@
+"""Records the metrics of the node: what Prometheus would scrape.
+
+targets    which endpoints there are
+scrape     one request of an endpoint
+files      blocks on the volume until they are in the bucket
+recorder   scrapes each endpoint at intervals, and uploads blocks
+"""
+
+from .recorder import MetricsRecorder, Schedule
+
+__all__ = ["MetricsRecorder", "Schedule"]

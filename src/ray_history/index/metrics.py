@@ -1,0 +1,96 @@
+"""The source of the tables of metrics: the blocks of a session, and the dashboards that its head wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray_history.archive import layout
+from ray_history.archive.catalog import Session
+from ray_history.archive.errors import ArchiveError
+from ray_history.archive.layout import MetricBlockKey
+from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.metrics.block import Block, BlockRow, CorruptBlock, read_block
+
+from .locks import CancelToken
+
+JOB = "ray"
+"""The label `job` of Ray's own Prometheus configuration."""
+MAX_BLOCK = 64 << 20
+_AT_ONCE = 8
+MEMORY = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A block in the archive."""
+
+    info: ObjectInfo
+    key: MetricBlockKey
+    cluster: str
+
+    @property
+    def row(self) -> BlockRow:
+        return BlockRow(self.info.key, self.info.etag or "", self.key.node, self.key.endpoint, self.key.first_ms)
+
+    @property
+    def labels(self) -> Sequence[tuple[str, str]]:
+        """The labels that Prometheus would add in a cluster of KubeRay."""
+        return ("job", JOB), ("ray_io_cluster", self.cluster)
+
+
+class MetricsSource:
+    """Writes the tables of metrics, if a session has blocks."""
+
+    def list(self, store: Store, session: Session) -> Sequence[ObjectInfo]:
+        return list(store.list(layout.metrics_prefix(session.root, session.cluster, session.name)))
+
+    def write(
+        self, store: Store, objects: Sequence[ObjectInfo], directory: Path, base: Path | None, cancel: CancelToken
+    ) -> Sequence[str]:
+        blocks = sorted(_blocks(objects), key=lambda block: (block.key.first_ms, block.info.key))
+        if not blocks:
+            return []
+        # It imports NumPy, which takes 0.1 s: most sessions have no metrics.
+        from ray_history.metrics.tables import TablesWriter
+
+        problems: list[str] = []
+        with closing(TablesWriter(directory, [block.row for block in blocks], base, memory=MEMORY)) as writer:
+            for stored, read in _read(store, [block for block in blocks if not writer.has(block.info.key)]):
+                cancel.check()
+                if isinstance(read, Block):
+                    found = writer.add(stored.row, read, stored.labels)
+                    problems += [f"{stored.info.key}: {problem}" for problem in found]
+                else:
+                    problems.append(f"{stored.info.key}: {read}")
+                    writer.add_unreadable(stored.row)
+            writer.finish()
+        return problems
+
+
+def _blocks(objects: Sequence[ObjectInfo]) -> Iterator[_Stored]:
+    for info in objects:
+        *_, cluster, _session, node, endpoint, name = info.key.split("/")
+        key = layout.parse_metric_block_key(f"{node}/{endpoint}/{name}")
+        if key is not None:
+            yield _Stored(info, key, cluster)
+
+
+def _read(store: Store, blocks: Sequence[_Stored]) -> Iterator[tuple[_Stored, Block | str]]:
+    """Each block, or why it cannot be read; a few are downloaded at a time."""
+    with ThreadPoolExecutor(_AT_ONCE, "metrics") as threads:
+        for start in range(0, len(blocks), _AT_ONCE):
+            some = blocks[start : start + _AT_ONCE]
+            yield from zip(some, threads.map(lambda block: _read_one(store, block.info), some), strict=True)
+
+
+def _read_one(store: Store, info: ObjectInfo) -> Block | str:
+    if info.size > MAX_BLOCK:
+        return f"{info.size} bytes, larger than {MAX_BLOCK}; left out"
+    try:
+        return read_block(store.get(info.key))
+    except (CorruptBlock, ArchiveError) as error:
+        return str(error)

@@ -1,0 +1,157 @@
+"""Reads series and samples from the tables `series` and `metrics` of a session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import QueryFailed
+from .limits import Limits
+from .matchers import Selection, condition
+from .vector import Floats, Labels, Times, Vector, at_any
+
+LOOKBACK = 300_000
+"""How long a sample is the value of its series if no other follows, in ms."""
+
+_SCRAPE_INTERVAL = 15_000
+_SAMPLES_AT_ONCE = 2_000_000
+_CACHED_SELECTIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series that a selector found."""
+
+    number: int
+    labels: Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of one series, without its ends."""
+
+    labels: Labels
+    times: Times
+    values: Floats
+
+
+class Database(Protocol):
+    """Runs SQL."""
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small result."""
+
+    def arrays(self, sql: str, parameters: Sequence[Any] = ()) -> dict[str, NDArray[Any]]:
+        """The columns of a large result."""
+
+
+class SampleReader:
+    """Reads `series(series_id, name, labels)` and `metrics(series_id, time_ms, value)`. For many threads."""
+
+    def __init__(self, database: Database, *, series: str, metrics: str) -> None:
+        """`series` and `metrics` are SQL for the relations."""
+        self._database, self._series, self._metrics = database, series, metrics
+        self._lock = threading.Lock()
+        self._selections = dict[Selection, list[Series]]()
+
+    def select(self, matches: Selection, limits: Limits) -> list[Series]:
+        """The series of a selector, in the order of their numbers."""
+        found = self._selections.get(matches)
+        if found is None:
+            where, parameters = condition(matches)
+            query = f"select series_id, name, labels from {self._series} where {where} order by series_id limit ?"
+            rows = self._rows(query, [*parameters, limits.max_series + 1])
+            found = [Series(number, {"__name__": name, **labels}) for number, name, labels in rows]
+            limits.check_series(len(found))
+            with self._lock:
+                while len(self._selections) >= _CACHED_SELECTIONS:
+                    self._selections.pop(next(iter(self._selections)))
+                self._selections[matches] = found
+        limits.check_series(len(found))
+        return found
+
+    def latest(self, matches: Selection, times: Times, limits: Limits) -> Vector:
+        """The value of each series at each of `times`, which are equally far apart."""
+        series = self.select(matches, limits)
+        limits.check_cells(len(series), len(times))
+        values = np.full((len(series), len(times)), np.nan)
+        is_end = np.zeros(values.shape, np.bool_)
+        since = np.full(values.shape, np.iinfo(np.int64).min)
+        start, end = int(times[0]), int(times[-1])
+        step = int(times[1]) - start if len(times) > 1 else 1
+        # The last sample before each step; DuckDB finds it without a copy of all samples.
+        query = f"""
+            select series_id, greatest((time_ms - {start} + {step} - 1) // {step}, 0) as step,
+                arg_max_null(value, time_ms) as value, max(time_ms) as time, count(*) as samples
+            from {self._metrics}
+            where series_id between ? and ? and series_id in (select unnest(?::integer[]))
+                and time_ms > {start - LOOKBACK} and time_ms <= {end}
+            group by all
+        """
+        for part in _parts(series, end - start + LOOKBACK):
+            numbers = np.array([each.number for each in part])
+            found = self._columns(query, [int(numbers[0]), int(numbers[-1]), numbers.tolist()])
+            limits.count_samples(int(found["samples"].sum()))
+            rows = np.searchsorted([each.number for each in series], found["series_id"])
+            values[rows, found["step"]] = found["value"].filled(np.nan)
+            is_end[rows, found["step"]] = found["value"].mask
+            since[rows, found["step"]] = found["time"]
+        columns = np.maximum.accumulate(np.where(since > np.iinfo(np.int64).min, np.arange(len(times)), 0), axis=1)
+        values = np.take_along_axis(values, columns, 1)
+        present = (np.take_along_axis(since, columns, 1) > times - LOOKBACK) & ~np.take_along_axis(is_end, columns, 1)
+        shown = at_any(present, axis=1)
+        labels = [each.labels for each, has_values in zip(series, shown, strict=True) if has_values]
+        return Vector(labels, values[shown], present[shown])
+
+    def between(self, matches: Selection, start: int, end: int, limits: Limits) -> Iterator[Samples]:
+        """The samples of each series from `start` to `end`, both included."""
+        query = f"""
+            select series_id, time_ms, value from {self._metrics}
+            where series_id between ? and ? and series_id in (select unnest(?::integer[])) and time_ms between ? and ?
+            order by series_id, time_ms
+        """
+        for part in _parts(self.select(matches, limits), end - start):
+            numbers = [each.number for each in part]
+            found = self._columns(query, [numbers[0], numbers[-1], numbers, start, end])
+            limits.count_samples(len(found["time_ms"]))
+            borders = np.searchsorted(found["series_id"], [*numbers, numbers[-1] + 1])
+            for each, first, last in zip(part, borders[:-1], borders[1:], strict=True):
+                values = found["value"][first:last]
+                times = found["time_ms"][first:last][~values.mask]
+                if len(times):
+                    yield Samples(each.labels, times, values.compressed())
+
+    def label_names(self) -> list[str]:
+        query = f"select distinct unnest(map_keys(labels)) as label from {self._series} order by label"
+        return sorted(["__name__", *(label for (label,) in self._rows(query, []))])
+
+    def label_values(self, label: str, matches: Selection | None = None) -> list[str]:
+        where, parameters = condition(matches or ())
+        value, names = ("name", []) if label == "__name__" else ("labels[?]", [label])
+        query = f"select distinct {value} as value from {self._series} where {where} order by value"
+        return [value for (value,) in self._rows(query, [*names, *parameters]) if value is not None]
+
+    def _rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        try:
+            return self._database.rows(query, parameters)
+        except duckdb.InvalidInputException as error:
+            raise QueryFailed(f"invalid regular expression: {error}") from error
+
+    def _columns(self, query: str, parameters: Sequence[object]) -> dict[str, Any]:
+        found = self._database.arrays(query, parameters)
+        # Of a column without NULL, DuckDB makes an array without a mask.
+        found["value"] = np.ma.array(found["value"], mask=np.ma.getmaskarray(found["value"]))
+        return found
+
+
+def _parts(series: Sequence[Series], duration: int) -> Iterator[Sequence[Series]]:
+    """Parts of the series that have about as many samples as may be in memory at once."""
+    size = max(1, _SAMPLES_AT_ONCE // (max(duration, 0) // _SCRAPE_INTERVAL + 1))
+    for first in range(0, len(series), size):
+        yield series[first : first + size]

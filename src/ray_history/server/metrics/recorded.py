@@ -1,0 +1,56 @@
+"""The recorded metrics of an open session."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ray_history.metrics.promql.limits import Limits
+from ray_history.metrics.promql.samples import SampleReader
+from ray_history.metrics.tables import BLOCKS, METRICS, SERIES
+from ray_history.server.http.budget import budget
+from ray_history.server.sessions.endpoint import SessionRequest
+from ray_history.server.sessions.open_session import OpenSession
+
+NOT_RECORDED = (
+    "no metrics of this session were recorded: its collectors did not scrape the cluster's metrics "
+    "(--metrics-interval), or are older than this server"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The samples of a session."""
+
+    reader: SampleReader
+    first_ms: int
+    last_ms: int
+
+
+def recorded(session: OpenSession) -> Recorded | None:
+    """The samples of a session, if it has any."""
+    if session.metrics is None:
+        session.metrics = _read(session)  # twice at the same time does no harm
+    return session.metrics if isinstance(session.metrics, Recorded) else None
+
+
+def _read(session: OpenSession) -> Recorded | None:
+    tables = session.tables
+    series, metrics, blocks = (tables.file(name) for name in (SERIES, METRICS, BLOCKS))
+    if series is None or metrics is None or blocks is None:
+        return None
+    first_ms, last_ms = tables.rows(f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null")[0]
+    if first_ms is None:
+        return None
+    return Recorded(SampleReader(tables, series=series, metrics=metrics), first_ms, last_ms)
+
+
+def moment_ms(request: SessionRequest, found: Recorded) -> int:
+    """What `now` means: the last scrape, or the moment that is viewed."""
+    return found.last_ms if request.view.at is None else min(found.last_ms, request.view.at // 1_000_000)
+
+
+def limits() -> Limits:
+    """The limits of a query of the current request."""
+    deadline = time.monotonic() + budget().seconds
+    return Limits(is_overdue=lambda: time.monotonic() > deadline)

@@ -1,0 +1,53 @@
+"""Histories of real clusters, of the installed Ray and of an old one, are compared with their dashboards by route.
+
+Each is captured by the script that measures all versions (`make matrix`), with a small workload.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.fidelity.counts import count
+from bench.fidelity.report import lines
+from bench.fidelity.scenarios import capture
+from bench.fidelity.score import score
+from tests.support.fixtures import skip_or_fail
+from tests.support.processes import PartUnavailable
+from tests.support.ray_releases import OF_TESTS
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
+
+SENT_SINCE = (2, 54)
+WITH_SPANS = {"/api/v0/tasks", "/api/v0/tasks filtered", "/api/v0/tasks/timeline"}
+"""Routes with profile spans, of which older versions send few or none."""
+ADDED = {"/api/v0/logs", "/events", "/api/v0/tasks filtered"}
+"""Routes in which a history has more than the dashboard shows: see docs/fidelity.md."""
+OF_A_MOMENT = {"/nodes summary", "/nodes/{id}", "/logical/actors", "/logical/actors/{id}"}
+"""Routes that show processes as they were polled last."""
+
+
+def check(minor: str, folder: Path) -> None:
+    try:
+        capture(minor, "small", folder, poll_interval="2s")
+    except PartUnavailable as reason:
+        skip_or_fail(f"Ray {minor}", reason)
+    counts, scored = count(folder), score(folder)
+    assert (counts.archived, counts.invented) == (counts.acknowledged, 0)
+    assert counts.stored_log_bytes > 0.95 * counts.log_bytes, counts.worst
+    sends_spans = tuple(map(int, minor.split("."))) >= SENT_SINCE
+    routes, shown = scored.by_route(), "\n".join(lines(scored))
+    assert len(routes) > 25, shown
+    others = ADDED | OF_A_MOMENT | (set() if sends_spans else WITH_SPANS)
+    assert min(ratio for name, ratio in routes.items() if name not in others) >= 0.98, shown
+    assert scored.mean_of_routes >= (0.97 if sends_spans else 0.9), shown
+
+
+def test_the_installed_ray(real_ray: str, tmp_path: Path) -> None:
+    check(".".join(real_ray.split(".")[:2]), tmp_path / "capture")
+
+
+@pytest.mark.parametrize("minor", OF_TESTS)
+def test_an_old_ray(minor: str, tmp_path: Path) -> None:
+    check(minor, tmp_path / "capture")
