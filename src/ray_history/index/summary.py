@@ -80,6 +80,9 @@ class Accounts(msgspec.Struct, frozen=True):
     """Ray's GCS stopped exporting events. Summaries of earlier versions do not say."""
     head_silent: bool = False
     """Ray ran on the head and sent no event. Summaries of earlier versions do not say."""
+    event_bytes_unsent: Count = 0
+    """Of events that were still on the volume of a node when its collector ended."""
+    log_bytes_unsent: Count = 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,12 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
         (Evidence(**WHOLE, cut_off=Nodes(1)), 1.0, ["1 node cut off"]),
         (Evidence(**WHOLE, cut_off=Nodes(2), is_live=True), 1.0, []),
         (Evidence(**WHOLE, without_files=Nodes(3)), 1.0, ["3 nodes missing"]),
+        (
+            Evidence(**WHOLE, cut_off=Nodes(1), event_bytes_unsent=1500, log_bytes_unsent=500),
+            1.0,
+            ["1.5 KB of events left", "500 bytes of logs left", "1 node cut off"],
+        ),
+        (Evidence(**WHOLE, log_bytes_unsent=500, is_live=True), 1.0, []),
         (Evidence(**WHOLE, log_bytes_lost=2_000_000), 1.0, ["2.0 MB of logs lost"]),
         (Evidence(**WHOLE, problem_count=1, problem="torn"), 1.0, ["1 problem"]),
         (

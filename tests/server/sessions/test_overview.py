@@ -111,6 +111,13 @@ def test_a_session_without_ledgers_is_live_while_files_are_stored() -> None:
             1.0,
             "1 node cut off",
         ),
+        (
+            SessionOverview(
+                None, (account(ended="graceful", received=5, stored=5), account("worker", unsent_bytes=90_000))
+            ),
+            1.0,
+            "90.0 KB of events left",
+        ),
         (SessionOverview(summary("lost")), 1.0, "lost contact"),
         (SessionOverview(summary(problem_count=3, problem="x: torn")), 1.0, "3 problems"),
         (

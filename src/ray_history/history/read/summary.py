@@ -72,7 +72,9 @@ _LEDGERS = """
         ) as head_ended,
         sum(try_cast(body->>'$.events.duplicated' as bigint))::bigint as duplicated,
         coalesce(bool_or(try_cast(body->>'export_given_up' as double) is not null), false) as export_given_up,
-        coalesce(bool_or(try_cast(body->>'silent' as double) is not null), false) as head_silent
+        coalesce(bool_or(try_cast(body->>'silent' as double) is not null), false) as head_silent,
+        coalesce(sum(try_cast(body->>'$.events.unsent_bytes' as bigint)), 0)::bigint as event_bytes_unsent,
+        coalesce(sum(try_cast(body->>'$.logs.bytes_unsent' as bigint)), 0)::bigint as log_bytes_unsent
     from document
     where source = 'ledger'
 """

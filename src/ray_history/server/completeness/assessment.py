@@ -80,6 +80,10 @@ class Rule:
 
 
 _VARIABLES = tuple(export_variables(0))
+_LEFT = (
+    "were not uploaded before their collector ended, and were left on its volume: a collector that starts there again "
+    "uploads them; without it they are lost."
+)
 
 RULES = (
     Rule(
@@ -131,6 +135,17 @@ RULES = (
         lambda evidence: evidence.is_killed,
         lambda _: "killed",
         lambda _: "Ray was killed: its processes could not send the events of their last seconds.",
+    ),
+    Rule(
+        lambda evidence: evidence.event_bytes_unsent and not evidence.is_live,
+        lambda evidence: f"{size(evidence.event_bytes_unsent)} of events left",
+        lambda evidence: f"{size(evidence.event_bytes_unsent)} of events {_LEFT}",
+        concerns_tables=True,
+    ),
+    Rule(
+        lambda evidence: evidence.log_bytes_unsent and not evidence.is_live,
+        lambda evidence: f"{size(evidence.log_bytes_unsent)} of logs left",
+        lambda evidence: f"{size(evidence.log_bytes_unsent)} of log files {_LEFT}",
     ),
     Rule(
         lambda evidence: evidence.cut_off.count and not evidence.is_live and not evidence.lost_contact,

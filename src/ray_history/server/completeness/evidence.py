@@ -61,6 +61,9 @@ class Evidence:
     """The processes of Ray were killed while collectors still ran."""
     cut_off: Nodes = Nodes()
     """Nodes whose collectors did not shut down in order."""
+    event_bytes_unsent: int = 0
+    """Of events that were still on the volume of a node when its collector ended."""
+    log_bytes_unsent: int = 0
     without_files: Nodes = Nodes()
     log_bytes_lost: int = 0
     problem_count: int = 0
@@ -143,6 +146,8 @@ class Evidence:
             export_given_up=any(ledger.export_given_up is not None for ledger in ledgers),
             head_silent=any(ledger.silent is not None for ledger in ledgers),
             cut_off=Nodes(sum(not ledger.is_graceful for ledger in ledgers)),
+            event_bytes_unsent=sum(counts.unsent_bytes for counts in events),
+            log_bytes_unsent=sum(ledger.logs.bytes_unsent for ledger in ledgers),
         )
 
     @classmethod
@@ -158,4 +163,6 @@ class Evidence:
             export_given_up=summary.accounts.export_given_up,
             head_silent=summary.accounts.head_silent,
             cut_off=Nodes(summary.accounts.cut_off),
+            event_bytes_unsent=summary.accounts.event_bytes_unsent,
+            log_bytes_unsent=summary.accounts.log_bytes_unsent,
         )
