@@ -16,12 +16,13 @@ import pytest
 from ray_history.archive import layout
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.event_files import Problem
-from ray_history.archive.layout import Generation
+from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.session_files import SessionFiles, events_of, list_session
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from ray_history.collector.node.lookup import NodeLookup
 from ray_history.metrics.block import read_block
+from ray_history.metrics.dashboards import FILE_SUFFIX, unpack
 from tests.collector.collector_process import CollectorProcess
 from tests.support.processes import free_port
 from tests.support.ray_cluster import RayCluster
@@ -183,6 +184,10 @@ def test_a_session_with_two_nodes_is_stored(tmp_path: Path, cluster: RayCluster,
     recorded = metrics(archive)
     for row in nodes:
         assert {"up", "ray_node_mem_used", "ray_node_cpu_utilization"} <= recorded[row["node_id"], "agent"]
+    stored = unpack(archive.get(layout.metric_dashboards_key("", Cluster("default", "oracle"), session.name)))
+    written = {path.name: json.loads(path.read_text()) for path in session.glob("metrics/grafana/dashboards/*.json")}
+    assert {each.name + FILE_SUFFIX: json.loads(each.definition) for each in stored} == written
+    assert {"default", "data", "serve", "serve_deployment"} <= {each.name for each in stored}
 
     ledgers = {json.loads(archive.get(found.key))["role"]: found.key for found in archive.list("history-ledger")}
     assert set(ledgers) == {"head", "worker"}

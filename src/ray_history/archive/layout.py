@@ -30,6 +30,7 @@ LEDGER = "history-ledger"
 TAILS = "history-tails"
 JOURNALS = "history-journal"
 METRICS = "history-metrics"
+METRIC_DASHBOARDS = "dashboards.json.zst"
 INDEX = "history-index/v1"
 SUMMARIES = "history-index/summaries-v1"
 QUARANTINE = "history-quarantine"
@@ -300,7 +301,7 @@ def parse_metric_block_key(key: str) -> MetricBlockKey | None:
 
 def metric_dashboards_key(root: str, cluster: Cluster, session: str) -> str:
     """The key of the dashboards that the session's head wrote for Grafana."""
-    return join(metrics_prefix(root, cluster, session), "dashboards.json.zst")
+    return join(metrics_prefix(root, cluster, session), METRIC_DASHBOARDS)
 
 
 def quarantine_key(root: str, cluster: Cluster, name: str) -> str:

@@ -35,6 +35,7 @@ from .ledger import LedgerBook
 from .ledger_publisher import LedgerPublisher
 from .logs import SessionLogs
 from .metrics import MetricsRecorder, Schedule
+from .metrics.dashboards import SessionDashboards
 from .metrics.keep import chosen
 from .metrics.targets import targets
 from .node.identity import RayNode
@@ -93,6 +94,7 @@ class Collector:
             lambda: targets(self.node, head=settings.head),
             Schedule(settings.metrics_interval),
             chosen(settings.metrics_keep),
+            SessionDashboards(self._destination, self.node, is_head=settings.head),
         )
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()

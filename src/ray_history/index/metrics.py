@@ -7,19 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ray_history.archive import layout
 from ray_history.archive.catalog import Session
 from ray_history.archive.errors import ArchiveError
 from ray_history.archive.layout import MetricBlockKey
 from ray_history.archive.stores import ObjectInfo, Store
+from ray_history.archive.stores.interface import read_small
 from ray_history.metrics.block import Block, BlockRow, CorruptBlock, read_block
+from ray_history.metrics.dashboards import InvalidDashboards, unpack
 
 from .locks import CancelToken
 
+if TYPE_CHECKING:
+    from ray_history.metrics.tables import TablesWriter
+
 JOB = "ray"
 """The label `job` of Ray's own Prometheus configuration."""
-MAX_BLOCK = 64 << 20
+MAX_BLOCK, MAX_DASHBOARDS = 64 << 20, 8 << 20
 _AT_ONCE = 8
 MEMORY = 256 << 20
 
@@ -52,7 +58,8 @@ class MetricsSource:
         self, store: Store, objects: Sequence[ObjectInfo], directory: Path, base: Path | None, cancel: CancelToken
     ) -> Sequence[str]:
         blocks = sorted(_blocks(objects), key=lambda block: (block.key.first_ms, block.info.key))
-        if not blocks:
+        packed = [info for info in objects if _is_dashboards(info)]
+        if not blocks and not packed:
             return []
         # It imports NumPy, which takes 0.1 s: most sessions have no metrics.
         from ray_history.metrics.tables import TablesWriter
@@ -68,6 +75,8 @@ class MetricsSource:
                     problems.append(f"{stored.info.key}: {read}")
                     writer.add_unreadable(stored.row)
             writer.finish()
+            for info in packed:
+                problems += _write_dashboards(store, info, writer)
         return problems
 
 
@@ -88,9 +97,19 @@ def _read(store: Store, blocks: Sequence[_Stored]) -> Iterator[tuple[_Stored, Bl
 
 
 def _read_one(store: Store, info: ObjectInfo) -> Block | str:
-    if info.size > MAX_BLOCK:
-        return f"{info.size} bytes, larger than {MAX_BLOCK}; left out"
     try:
-        return read_block(store.get(info.key))
+        return read_block(read_small(store, info.key, MAX_BLOCK))
     except (CorruptBlock, ArchiveError) as error:
         return str(error)
+
+
+def _write_dashboards(store: Store, info: ObjectInfo, writer: TablesWriter) -> Iterator[str]:
+    try:
+        writer.write_dashboards(unpack(read_small(store, info.key, MAX_DASHBOARDS)))
+    except (InvalidDashboards, ArchiveError) as error:
+        yield f"{info.key}: {error}"
+
+
+def _is_dashboards(info: ObjectInfo) -> bool:
+    # Nodes have directories, so that this can be no other object.
+    return info.key.rpartition("/")[2] == layout.METRIC_DASHBOARDS

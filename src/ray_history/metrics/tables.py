@@ -1,4 +1,4 @@
-"""The tables `metrics` and `series` of a session, made from its blocks.
+"""The tables `metrics` and `series` of a session, made from its blocks, and `dashboards`.
 
 Invariants:
 * `metrics` is ordered by series and time. Series are numbered by name, so that the samples of one metric are close
@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .block import STALE, STALE_BYTES, Block, BlockRow
+from .dashboards import Dashboard
 from .exposition import NAME_LABEL, InvalidSeries, labels_of
 
-METRICS, SERIES, BLOCKS = "metrics", "series", "metric_blocks"
+METRICS, SERIES, BLOCKS, DASHBOARDS = "metrics", "series", "metric_blocks", "dashboards"
 TABLES = (METRICS, SERIES, BLOCKS)
 MAX_GAP = 60_000
 """Between two scrapes of a target, in ms. During a longer one, its series have no value."""
@@ -229,6 +230,13 @@ class TablesWriter:
             self._copy(BLOCKS, f"from {table}")
         for run in self._runs:
             run.unlink()
+
+    def write_dashboards(self, dashboards: Iterable[Dashboard]) -> None:
+        """Write `dashboards`."""
+        self._database.execute("create or replace temp table written (name varchar, uid varchar, definition varchar)")
+        for each in dashboards:
+            self._database.execute("insert into written values (?, ?, ?)", msgspec.structs.astuple(each))
+        self._copy(DASHBOARDS, "from written order by name")
 
     def _write_series(self) -> None:
         """Write `series`, and the final number of each as table `renumbered`."""

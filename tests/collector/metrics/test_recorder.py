@@ -17,10 +17,12 @@ from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import LedgerBook
 from ray_history.collector.metrics import MetricsRecorder, Schedule
+from ray_history.collector.metrics.dashboards import SessionDashboards
 from ray_history.collector.metrics.files import BlockFiles
 from ray_history.collector.metrics.keep import chosen
 from ray_history.collector.metrics.scrape import ScrapeFailed, scrape
 from ray_history.collector.metrics.targets import AGENT, Target
+from ray_history.collector.node.identity import RayNode
 from ray_history.metrics.block import UP, Block, read_block
 from tests.collector.metrics.endpoints import Endpoint, broken_endpoint, endpoint
 from tests.metrics.test_block import content
@@ -42,7 +44,10 @@ class Place:
 
     def recorder(self, schedule: Schedule = FAST, keep: str = "all") -> MetricsRecorder:
         destination = Destination(self.store, Cluster("default", "demo"))
-        return MetricsRecorder(destination, self.book, self.volume, lambda: self.targets, schedule, chosen(keep))
+        dashboards = SessionDashboards(destination, RayNode(self.volume, head=True), {}, is_head=True)
+        return MetricsRecorder(
+            destination, self.book, self.volume, lambda: self.targets, schedule, chosen(keep), dashboards
+        )
 
     def blocks(self) -> list[Block]:
         prefix = layout.metrics_prefix("", Cluster("default", "demo"), SESSION)

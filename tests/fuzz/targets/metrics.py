@@ -11,12 +11,14 @@ import duckdb
 import numpy as np
 
 from ray_history.metrics.block import MAX_KEY, MAX_SAMPLES, UP, CorruptBlock, OpenBlock, read_block
+from ray_history.metrics.dashboards import FILE_SUFFIX, MAX_BYTES, InvalidDashboards, pack, unpack
 from ray_history.metrics.exposition import NAME_LABEL, InvalidSeries, labels_of, samples
 from ray_history.metrics.promql.errors import PromQLError
 from ray_history.metrics.promql.evaluate import evaluate
 from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.samples import SampleReader
 from ray_history.server.metrics import prometheus
+from ray_history.zstandard import zstd
 from tests.fuzz.target import target
 
 _START = 1_790_000_000_000
@@ -66,6 +68,22 @@ def metric_blocks(data: bytes) -> None:
         assert len(block.packed) <= MAX_SAMPLES
         assert all(len(key) <= MAX_KEY for key in block.series)
         assert all(len(column) == len(block.timestamps) for column in block.columns())
+
+
+def _dashboards() -> list[bytes]:
+    files = {"default_grafana_dashboard.json": b'{"uid": "a", "panels": [{"id": 1}]}'}
+    return [pack(files), zstd.compress(b'{"serve_grafana_dashboard.json": {"uid": "b"}}')]
+
+
+@target("metric_dashboards", _dashboards, tokens=(b"\x28\xb5\x2f\xfd", FILE_SUFFIX.encode(), b'"uid"', b"\\ud800"))
+def metric_dashboards(data: bytes) -> None:
+    """Dashboards within their limits, or InvalidDashboards, compressed or not."""
+    for stored in (data, zstd.compress(data)):
+        with suppress(InvalidDashboards):
+            for dashboard in unpack(stored):
+                assert 0 < len(dashboard.uid) <= 200
+                assert len(dashboard.definition) <= MAX_BYTES
+                assert "/" not in dashboard.name
 
 
 _QUERIES = (

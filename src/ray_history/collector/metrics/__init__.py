@@ -1,9 +1,10 @@
 """Records the metrics of the node: what Prometheus would scrape.
 
-targets    which endpoints there are
-scrape     one request of an endpoint
-files      blocks on the volume until they are in the bucket
-recorder   scrapes each endpoint at intervals, and uploads blocks
+targets      which endpoints there are
+scrape       one request of an endpoint
+files        blocks on the volume until they are in the bucket
+recorder     scrapes each endpoint at intervals, and uploads blocks
+dashboards   the dashboards that the head writes for Grafana
 """
 
 from .recorder import MetricsRecorder, Schedule

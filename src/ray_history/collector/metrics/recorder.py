@@ -15,6 +15,7 @@ from ray_history.collector.destination import Destination
 from ray_history.collector.ledger import LedgerBook
 from ray_history.metrics.block import OpenBlock
 
+from .dashboards import SessionDashboards
 from .files import MAX_BYTES, BlockFile, BlockFiles
 from .scrape import TIMEOUT, ScrapeFailed, check_session, lines, scrape
 from .targets import Target
@@ -143,7 +144,9 @@ class MetricsRecorder:
         find_targets: Callable[[], Sequence[Target]],
         schedule: Schedule,
         keeps: Keeps,
+        dashboards: SessionDashboards,
     ) -> None:
+        self._dashboards = dashboards
         self._destination, self._ledgers, self._files = destination, ledgers, BlockFiles(directory)
         self._find_targets, self._schedule, self._keeps = find_targets, schedule, keeps
         self._recordings: dict[Target, tuple[_Recording, threading.Event]] = {}
@@ -162,6 +165,7 @@ class MetricsRecorder:
         for recording, _ in self._recordings.values():
             self._count(recording)
         self._upload()
+        self._dashboards.tick(is_last=self._stop.is_set())
 
     def finish(self, deadline: float) -> bool:
         """Scrape a last time, and upload everything; True if nothing is left."""
