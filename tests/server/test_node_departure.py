@@ -75,3 +75,27 @@ def test_a_planned_departure_is_one_everywhere(tmp_path: Path, session: dict[str
         assert {surface.__name__: surface(server) for surface in surfaces} == {
             surface.__name__: is_planned for surface in surfaces
         }
+
+
+def reported_death(server: Served) -> dict[str, str]:
+    """What both answers about the node say of its death."""
+    summary = server.get(f"{_S}/nodes?view=summary").json["data"]["summary"]
+    (gone,) = [node["raylet"] for node in summary if node["raylet"]["nodeId"] == OTHER_NODE]
+    detail = server.get(f"{_S}/nodes/{OTHER_NODE}").json["data"]["detail"]["raylet"]
+    assert gone["deathInfo"] == detail["deathInfo"]
+    return dict(gone["deathInfo"])
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        polled_node("Terminated due to idle (no Ray activity): idle for 300 s"),
+        exported_node(reason="AUTOSCALER_DRAIN_IDLE", reasonMessage="idle for 300 s"),
+    ],
+)
+def test_a_dead_node_has_the_death_info_of_ray(tmp_path: Path, session: dict[str, Any]) -> None:
+    store = write_session(tmp_path, [*session["events"], *ran(1, "fine", 1, 90)], endpoints=session.get("endpoints"))
+    with served(store, tmp_path / "cache") as server:
+        assert reported_death(server) == {"reason": "AUTOSCALER_DRAIN_IDLE", "reasonMessage": "idle for 300 s"}
+        before = server.get(f"{_S}/nodes?view=summary&at={ms(30)}").json["data"]["summary"]
+        assert [node["raylet"].get("deathInfo") for node in before] == [None, None]

@@ -53,6 +53,13 @@ USAGE_DEFAULTS: dict[str, Any] = {
 }
 _CONSTANT_FIELDS = ("hostname", "ip", "cpus", "bootTime", "cmdline")
 _PROCESS_FIELDS = ("pid", "createTime", "cmdline", "language", "jobId", "workerId", "ipAddress", "port")
+_DEATHS = {
+    "Expected termination": "EXPECTED_TERMINATION",
+    "Unexpected termination": "UNEXPECTED_TERMINATION",
+    "Terminated due to preemption": "AUTOSCALER_DRAIN_PREEMPTED",
+    "Terminated due to idle (no Ray activity)": "AUTOSCALER_DRAIN_IDLE",
+}
+"""How Ray begins the message of a dead node, and the reason that it stands for."""
 _LOG_PAGE_FIELDS = ("hostname", "ip", "gpus", "tpus", "raylet")
 
 
@@ -186,6 +193,9 @@ def merge_polled(request: SessionRequest, row: NodeRow, polled: dict[str, Any]) 
         "stateMessage": row.state_message,
         "endTimeMs": str(row.end_ms or 0),
     }
+    raylet.pop("deathInfo", None)
+    if row.state == "DEAD":
+        raylet["deathInfo"] = _death_info(row.state_message or "")
     # Events of a dead node, and its polled state, have neither.
     if resources:
         raylet["resourcesTotal"] = resources
@@ -194,6 +204,15 @@ def merge_polled(request: SessionRequest, row: NodeRow, polled: dict[str, Any]) 
     if is_before_poll or "now" not in polled:
         return {**_unpolled_node(row), **polled, "raylet": raylet}
     return polled | {"raylet": raylet}
+
+
+def _death_info(message: str) -> dict[str, str]:
+    """The parts that Ray composed the message of a dead node of."""
+    start, _, rest = message.partition(": ")
+    reason = _DEATHS.get(start)
+    if reason is None:
+        return {"reason": "UNSPECIFIED", "reasonMessage": message}
+    return {"reason": reason, "reasonMessage": rest}
 
 
 def _unpolled_raylet(request: SessionRequest, row: NodeRow, labels: dict[str, Any]) -> dict[str, Any]:
