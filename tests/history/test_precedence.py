@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from ray_history.archive.layout import endpoint_name
 from ray_history.collector.polling.endpoints import UNFINISHED_TASKS
 from ray_history.index.documents import process_of
+from ray_history.index.log_nodes import node_in
 from tests.history.rebuilt import Event, Rebuilt, Row, b64, document, rebuild
 from tests.support.captured import captured
 
@@ -105,7 +106,15 @@ def documents() -> Mapping[str, list[Event]]:
         for node, name in captured().logs
         if (process := process_of(name)) is not None
     ]
+    found[LOGS] += [document("log_node", "raylet.out", node_of_log(node), node) for node in nodes]
     return found
+
+
+def node_of_log(node: str) -> dict[str, Any]:
+    """What the first lines of a node's `raylet.out` say."""
+    said = node_in(captured().logs[node, "raylet.out"], node)
+    assert said is not None
+    return said
 
 
 @cache

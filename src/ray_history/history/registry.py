@@ -439,14 +439,16 @@ _NODES = Table(
             "event": "NODE_DEFINITION, NODE_LIFECYCLE events",
             "polled": "polled `/api/v0/nodes`",
             "page": "polled `/nodes?view=summary`, `/nodes/{id}`, the newer one",
+            "raylet": "first lines of `raylet.out`",
             "filed": "names of nodes and log files in the archive",
         },
         columns={
-            "event polled page": "node_ip node_name labels resources_total start_ns state state_message "
-            "planned_departure",
-            "event polled page filed": "is_head_node",
+            "event polled page": "node_name state state_message planned_departure",
+            "event polled page raylet": "node_ip labels resources_total start_ns",
+            "event polled page raylet filed": "is_head_node",
             "polled event page": "end_ns",  # the event is some milliseconds late
-            "event page": "hostname instance_id instance_type_name",
+            "event page raylet": "hostname",
+            "event page": "instance_id instance_type_name",
         },
         final={"state": "'DEAD'"},
     ),

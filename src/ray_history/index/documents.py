@@ -5,6 +5,7 @@ Each line is {source, name, node_id, body}:
 * `log_event`: a line of `logs/events/event_*.log`, a cluster event;
 * `export_event`: a line of `logs/export_events/event_EXPORT_*.log`: submission jobs, datasets, Train runs;
 * `log_head`: facts from the first lines of a log file, as {ray_version, python_version, os, ray_commit, cluster_id};
+* `log_node`: a node in the first lines of its raylet's log, as {started, node_ip, hostname, resources_total, labels};
 * `log_end`: what the last lines of a head's log tell, as {shutdown, last, finished_jobs};
 * `worker_log`: a worker or driver process in the name of a log file, as {worker_id, worker_type, pid};
 * `ledger`: the ledger of one node;
@@ -36,6 +37,7 @@ from ray_history.history.registry import LOG_LINES
 
 from .log_ends import read_end, with_ends
 from .log_heads import read_facts, with_facts
+from .log_nodes import read_node, with_nodes
 
 _Collect: TypeAlias = Callable[[], Iterator[bytes]]
 
@@ -47,6 +49,8 @@ _LARGE = 1 << 20
 """Objects from this size on are read one at a time, and not held in memory as documents."""
 _AT_ONCE = 64
 """Smaller objects whose documents are in memory."""
+_POLLED_NODES = layout.endpoint_name("/api/v0/nodes")
+"""How the names of polled listings of nodes begin."""
 
 
 def is_source_log(name: str) -> bool:
@@ -110,11 +114,14 @@ def _collectors(
             problems.append(f"{info.key}: {info.size} bytes, larger than {max_answer}; left out")
     for info in store.list(layout.ledger_prefix(files.session.root, files.session.cluster, files.session.name)):
         yield info.size, partial(_ledger, store, info.key, problems)
-    yield from _log_collectors(files.logs(store), problems)
-
-
-def _log_collectors(logs: LogFiles, problems: list[str]) -> Iterator[tuple[int, _Collect]]:
+    logs = files.logs(store)
     listed = [log_file for node in logs.nodes() for log_file in logs.list(node)]
+    for log_file in with_nodes(listed, is_polled=any(name.startswith(_POLLED_NODES) for name in files.endpoints)):
+        yield 0, partial(_node, logs, log_file)
+    yield from _log_collectors(logs, listed, problems)
+
+
+def _log_collectors(logs: LogFiles, listed: Sequence[LogFile], problems: list[str]) -> Iterator[tuple[int, _Collect]]:
     for log_file in with_facts(listed):
         yield 0, partial(_head, logs, log_file)
     for log_file in with_ends(listed):
@@ -182,6 +189,11 @@ def _ledger(store: Store, key: str, problems: list[str]) -> Iterator[bytes]:
 def _head(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:
     if facts := read_facts(logs, log_file):
         yield _document("log_head", log_file.name, log_file.node, facts)
+
+
+def _node(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:
+    if node := read_node(logs, log_file):
+        yield _document("log_node", log_file.name, log_file.node, node)
 
 
 def _worker_logs(listed: Sequence[LogFile]) -> Iterator[bytes]:

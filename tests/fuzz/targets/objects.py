@@ -227,7 +227,11 @@ def documents(data: bytes) -> None:
 def _logs() -> list[bytes]:
     heads = [body[:2000] for (_, name), body in captured().logs.items() if name in ("gcs_server.out", "raylet.out")]
     ends = [body[-2000:] for (_, name), body in captured().logs.items() if name in ("gcs_server.out", "raylet.out")]
-    return heads + ends
+    # The lines about a node, which is that of the listing.
+    node = rb"(?s)\n([^\n]*: Raylet of id, )[0-9a-f]{56}(.{2500})"
+    raylets = [body for (_, name), body in captured().logs.items() if name == "raylet.out"]
+    nodes = [found[1] + NODE.encode() + found[2] for body in raylets if (found := re.search(node, body))]
+    return heads + nodes + ends
 
 
 @target(
@@ -246,6 +250,9 @@ def log_facts(data: bytes) -> None:
         if line["source"] == "log_head":
             for name, value in line["body"].items():
                 assert name == "os" or value.encode() in data
+        elif line["source"] == "log_node":
+            assert all(line["body"][name].encode() in data for name in ("started", "node_ip", "hostname"))
+            assert all(amount >= 0 for amount in line["body"].get("resources_total", {}).values())
         elif line["source"] == "log_end":
             assert len(line["body"]["shutdown"]) <= 300
             assert all(job["job_id"].encode() in data for job in line["body"]["finished_jobs"])

@@ -29,6 +29,7 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
         "event": "NODE_DEFINITION_EVENT NODE_LIFECYCLE_EVENT",
         "polled": "restful__api__v0__nodes",
         "page": "restful__nodes",
+        "raylet": "log_node",
         "later": LATER,
     },
     "workers": {

@@ -101,6 +101,20 @@ page as (
         if(is_dead, reported_end_ns, null) as end_ns
     from polled_node_pages()
 ),
+raylet as (
+    select
+        node_id,
+        max(log_ns(body->>'started')) as start_ns,
+        max(non_empty(body->>'node_ip')) as node_ip,
+        max(non_empty(body->>'hostname')) as hostname,
+        max(non_empty_json(body->'resources_total')) as resources_total,
+        max(non_empty_json(body->'labels')) as labels,
+        case when json_exists(max(non_empty_json(body->'resources_total')), '$."node:__internal_head__"') then true end
+            as is_head_node
+    from document
+    where source = 'log_node' and regexp_full_match(node_id, '[0-9a-f]{56}')
+    group by all
+),
 filed as (
     select
         node_id,
@@ -117,6 +131,8 @@ later as (
     select node_id from polled where start_ns > moment
     union all
     select node_id from page where start_ns > moment
+    union all
+    select node_id from raylet where start_ns > moment
 )
 select
     node_id,
@@ -138,5 +154,6 @@ select
 from event
 full join polled using (node_id)
 full join page using (node_id)
+full join raylet using (node_id)
 full join filed using (node_id)
 where node_id is not null and (event.node_id is not null or node_id not in (select node_id from later where node_id is not null))
