@@ -37,7 +37,8 @@ from .logs import SessionLogs
 from .metrics import MetricsRecorder, Schedule
 from .metrics.dashboards import SessionDashboards
 from .metrics.keep import chosen
-from .metrics.targets import targets
+from .metrics.targets import Target, targets
+from .metrics.workers import WorkerTargets
 from .node.identity import RayNode
 from .polling import Poller
 from .polling.dashboard_client import Dashboard
@@ -91,11 +92,12 @@ class Collector:
             self._destination,
             self._ledgers,
             settings.data_dir / "metrics",
-            lambda: targets(self.node, head=settings.head),
+            self._metric_targets,
             Schedule(settings.metrics_interval),
             chosen(settings.metrics_keep),
             SessionDashboards(self._destination, self.node, is_head=settings.head),
         )
+        self._workers = WorkerTargets(self._destination, self.node, dashboard) if settings.head else None
         self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
         self._stop = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
@@ -170,6 +172,10 @@ class Collector:
         final_poll.start()
         others = [final_poll, *([self._journal_writer] if self._journal.is_on else [])]
         return final.run(self._threads, others)
+
+    def _metric_targets(self) -> list[Target]:
+        others = self._workers.find() if self._workers is not None else []
+        return [*targets(self.node, head=self._settings.head), *others]
 
     # Loops ------------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from ray_history.collector.metrics import workers
+from ray_history.decoding import DECODING_ERRORS
 from ray_history.metrics.block import MAX_KEY, MAX_SAMPLES, UP, CorruptBlock, OpenBlock, read_block
 from ray_history.metrics.dashboards import FILE_SUFFIX, MAX_BYTES, InvalidDashboards, pack, unpack
 from ray_history.metrics.exposition import NAME_LABEL, InvalidSeries, labels_of, samples
@@ -84,6 +87,25 @@ def metric_dashboards(data: bytes) -> None:
                 assert 0 < len(dashboard.uid) <= 200
                 assert len(dashboard.definition) <= MAX_BYTES
                 assert "/" not in dashboard.name
+
+
+def _nodes() -> list[bytes]:
+    node = b'{"nodeId": "%s", "nodeManagerAddress": "10.0.0.1", "metricsExportPort": 8080}' % (b"a" * 56)
+    return [
+        b'[{"labels": {"job": "ray"}, "targets": ["10.0.0.1:8080"]}]',
+        b'{"data": {"summary": [{"raylet": %s}]}}' % node,
+    ]
+
+
+@target("metric_workers", _nodes, tokens=(b'"nodeManagerAddress"', b'"metricsExportPort"', b"a" * 56))
+def metric_workers(data: bytes) -> None:
+    """Endpoints of nodes with valid ids, or a decoding error."""
+    with suppress(*DECODING_ERRORS):
+        workers.endpoints(data)
+    with suppress(*DECODING_ERRORS):
+        for name, node in workers.owners(data).items():
+            assert re.fullmatch("[0-9a-f]{56}", node)
+            assert 0 < int(name.rpartition(":")[2]) < 65_536
 
 
 _QUERIES = (

@@ -1,6 +1,7 @@
 """Records the metrics of the node: what Prometheus would scrape.
 
-targets      which endpoints there are
+targets      which endpoints of the node there are
+workers      other nodes that have no collector: the head scrapes them
 scrape       one request of an endpoint
 files        blocks on the volume until they are in the bucket
 recorder     scrapes each endpoint at intervals, and uploads blocks

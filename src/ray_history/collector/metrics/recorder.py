@@ -1,4 +1,4 @@
-"""Scrapes the node's endpoints at intervals, and uploads blocks."""
+"""Scrapes endpoints at intervals, and uploads blocks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Recording:
     def scrape(self, *, timeout: float = TIMEOUT, is_last: bool = False) -> None:
         """Add one scrape to the open block."""
         try:
-            page = scrape(self.target.port, timeout=timeout)
+            page = scrape(self.target.port, host=self.target.host, timeout=timeout)
             check_session(page, self.target.session)
         except ScrapeFailed as error:
             if not is_last:
@@ -134,7 +134,7 @@ def _moment(block: OpenBlock) -> int:
 
 
 class MetricsRecorder:
-    """Records all endpoints of the node, each in a thread of its own so that a slow one does not delay others."""
+    """Records all endpoints, each in a thread of its own so that a slow one does not delay others."""
 
     def __init__(
         self,
@@ -172,7 +172,8 @@ class MetricsRecorder:
         self._stop.set()
         for recording, stop in self._recordings.values():
             stop.set()
-            recording.scrape(timeout=min(LAST_TIMEOUT, max(0.1, deadline - time.monotonic())), is_last=True)
+            if recording.target.is_local:  # other nodes are often gone by now, and there may be many
+                recording.scrape(timeout=min(LAST_TIMEOUT, max(0.1, deadline - time.monotonic())), is_last=True)
         self.tick()
         return not self._files.all()
 

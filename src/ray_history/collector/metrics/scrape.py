@@ -38,7 +38,7 @@ def scrape(port: int, *, host: str = "127.0.0.1", timeout: float = TIMEOUT) -> b
                 raise ScrapeFailed(f"not whole after {timeout:g} s")
         if response.length:  # the connection was closed early
             raise ScrapeFailed(f"{response.length} bytes are missing")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, UnicodeError, http.client.HTTPException) as error:  # names of hosts raise a UnicodeError
         raise ScrapeFailed(str(error) or type(error).__name__) from error
     finally:
         connection.close()

@@ -13,6 +13,7 @@ import msgspec
 from ray_history.collector.node.identity import RayNode, RaySession
 
 AGENT, AUTOSCALER, DASHBOARD = "agent", "autoscaler", "dashboard"
+LOOPBACK = "127.0.0.1"
 _HEAD_PORTS = {AUTOSCALER: ("AUTOSCALER_METRIC_PORT", 44217), DASHBOARD: ("DASHBOARD_METRIC_PORT", 44227)}
 """Ray's variables and defaults. They are fixed ports: two heads on one machine cannot both have them."""
 
@@ -26,7 +27,7 @@ _address_file = msgspec.json.Decoder(_AddressFile)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An endpoint of this node."""
+    """An endpoint."""
 
     session: str
     node: str
@@ -35,6 +36,13 @@ class Target:
     port: int
     instance: str
     """`address:port` as other machines see it: the label `instance`."""
+    host: str = LOOPBACK
+    """Where it is scraped."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is an endpoint of this node."""
+        return self.host == LOOPBACK
 
 
 def targets(node: RayNode, *, head: bool, environ: Mapping[str, str] = os.environ) -> list[Target]:
