@@ -33,6 +33,9 @@ def check(minor: str, folder: Path) -> None:
         capture(minor, "small", folder, poll_interval="2s")
     except PartUnavailable as reason:
         skip_or_fail(f"Ray {minor}", reason)
+    logs = {log.name: log.read_text() for log in folder.glob("collector-*.log")}
+    assert logs
+    assert not {name: text for name, text in logs.items() if "unexpected error" in text}
     counts, scored = count(folder), score(folder)
     assert (counts.archived, counts.invented) == (counts.acknowledged, 0)
     assert counts.stored_log_bytes > 0.95 * counts.log_bytes, counts.worst

@@ -81,8 +81,9 @@ class LedgerBook:
             for url in urls:
                 polled.setdefault(url, PolledEndpoint())
             for url, found in outcomes.items():
+                endpoint = polled.setdefault(url, PolledEndpoint())  # some are asked of old versions of Ray only
                 for outcome, detail in found.items():
-                    polled[url].note(outcome, detail, time.time())
+                    endpoint.note(outcome, detail, time.time())
 
     def save(self) -> None:
         """Write the file; durable on return."""

@@ -259,6 +259,19 @@ def test_the_ledger_has_the_outcomes_and_what_was_never_asked(bench: Bench, tmp_
     assert polled.keys() == set(bench.poller.urls)
 
 
+@pytest.mark.parametrize(("version", "is_asked"), [("2.52.1", True), ("2.60.0", False)])
+def test_the_ledger_has_what_only_old_versions_are_asked(
+    bench: Bench, tmp_path: Path, version: str, is_asked: bool
+) -> None:
+    book = LedgerBook(tmp_path / "ledger.json")
+    bench.ray.answers["/api/version"] = {"version": "4", "ray_version": version, "session_name": SESSION}
+    bench.poll()
+    book.note_polls(SESSION, bench.poller.urls, bench.poll().outcomes)
+    polled = book.session(SESSION).polled
+    assert (ALL_TASKS.url in polled) is is_asked
+    assert polled["/events"].outcome == "answered", "which comes after it"
+
+
 # What is written -----------------------------------------------------------------------------------------------------
 
 
