@@ -60,8 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def harmless(server: Served, path: str, headers: dict[str, str] | None = None) -> None:
     answer = server.get(path, headers)
-    assert answer.status < 500 or answer.status in (500, 501, 503), path
-    assert answer.status != 500 or b"time series" in answer.body, (path, answer.body)
+    assert answer.status < 500 or answer.status in (501, 503), (path, answer.body)
     assert SECRET.encode() not in answer.body, path
     assert b"root:x:0:0" not in answer.body, path
     assert answer.status < 400 or b"Traceback" not in answer.body, path

@@ -21,6 +21,7 @@ from ray_history.server.logs import browse
 from ray_history.server.logs import routes as logs
 from ray_history.server.metrics import routes as metrics
 from ray_history.server.sessions.routes import SessionRoute
+from ray_history.server.ui.grafana import page as grafana
 from ray_history.server.ui.session import diagnosis, download
 
 ROUTES: tuple[SessionRoute, ...] = (
@@ -38,6 +39,7 @@ ROUTES: tuple[SessionRoute, ...] = (
     *train.routes,
     *serve.routes,
     *metrics.routes,
+    *grafana.routes,
     *misc.routes,
     *status.routes,
     *diagnosis.routes,

@@ -26,7 +26,6 @@ from ray_history.server.sessions.routes import (
     object_with,
 )
 
-_NO_TIME_SERIES = "the history of a session has no time series"
 _UNKNOWN_VERSION = "2.49.0+unknown"
 """Ray's clients compare versions, and take no `unknown`: the oldest supported version of Ray, marked as a guess."""
 _COMPARABLE = re.compile(r"\d+(\.\d+)*(\.?(a|b|rc|dev|post)\d*)*(\+[0-9a-z.]+)?", re.IGNORECASE)
@@ -99,17 +98,6 @@ def profiling_enabled(_: SessionRequest) -> Response:
 def runtime_env_redaction(request: SessionRequest) -> Response:
     """Whether values of environment variables are hidden."""
     return enveloped({"redactionEnabled": request.redact})
-
-
-def grafana_health(_: SessionRequest) -> Response:
-    """Always unavailable, so that the frontend hides its charts."""
-    # The frontend reads `result` only. Ray's status of 500 would be an error in the browser's console.
-    return enveloped({"exception": _NO_TIME_SERIES}, "Grafana healthcheck failed", result=False)
-
-
-def prometheus_health(_: SessionRequest) -> Response:
-    """Always unavailable: metrics are not stored."""
-    return enveloped({"reason": _NO_TIME_SERIES}, "prometheus healthcheck failed.", result=False)
 
 
 def prometheus_targets(_: SessionRequest) -> Response:
@@ -213,8 +201,6 @@ routes = [
     SessionRoute("/cluster_id", cluster_id, forwarded=True),
     SessionRoute("/api/profiling_enabled", profiling_enabled),
     SessionRoute("/api/v0/runtime_env_redaction", runtime_env_redaction),
-    SessionRoute("/api/grafana_health", grafana_health, forwarded=True),
-    SessionRoute("/api/prometheus_health", prometheus_health, forwarded=True),
     SessionRoute("/api/prometheus/sd", prometheus_targets, content=json_of(array_of(OBJECT))),
     SessionRoute("/api/component_activities", component_activities, content=json_of(OBJECT), forwarded=True),
     SessionRoute("/api/gcs_healthz", _healthy("success"), content=_HEALTH, forwarded=True),

@@ -35,6 +35,7 @@ from .running import LIVE, RunningCluster
 
 FOLLOWED = "/api/v0/logs/stream"
 TAILED = "/api/jobs/{job_or_submission_id}/logs/tail"
+METRICS_HEALTH = ("/api/grafana_health", "/api/prometheus_health")
 
 _MEDIA_TYPES = ("application/json", "text/plain", "application/octet-stream", "text/event-stream")
 _FORWARDED_HEADERS = ("content-disposition", "content-range", "etag", "last-modified")
@@ -65,6 +66,7 @@ class LiveDashboard:
         return [
             *(_get(path, ProxyRoute(heads, head_path, redact)) for path, head_path in paths),
             _get(FOLLOWED, ProxyRoute(heads, FOLLOWED, redact, follow=True)),
+            *(_get(path, HealthRoute(heads, path, redact)) for path in METRICS_HEALTH),
             WebSocketRoute(TAILED, JobLogProxy(heads)),
             Route("/_status", self.status),
             Route("/api/v0/runtime_env_redaction", self.redaction),
@@ -164,6 +166,27 @@ class ProxyRoute:
             if not self.follow:
                 raise
         await send({"type": "http.response.body", "body": b""})
+
+
+@dataclass(eq=False)
+class HealthRoute(ProxyRoute):
+    """Asks the head whether it has a Grafana and a Prometheus. If not, recorded metrics are shown."""
+
+    async def _forward(self, request: Request, send: Send) -> None:
+        running = running_of(request.scope)
+        async with self.heads.request(running, "GET", self.path, accept="application/json") as answer:
+            body = await answer.read()
+            if answer.status != 200 or not _is_yes(body):
+                raise HeadUnreachable("its head has no Grafana and Prometheus")
+            await _send_redacted(answer, body, request.scope, send)
+
+
+def _is_yes(body: bytes) -> bool:
+    try:
+        answer = msgspec.json.decode(body)
+    except DECODING_ERRORS:
+        return False
+    return isinstance(answer, dict) and answer.get("result") is True
 
 
 async def _redacted_lines(pieces: AsyncIterator[bytes], lines: RedactedLines) -> AsyncIterator[bytes]:

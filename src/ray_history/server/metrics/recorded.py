@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ray_history.metrics.promql.limits import Limits
@@ -17,6 +18,11 @@ NOT_RECORDED = (
     "(--metrics-interval), or are older than this server"
 )
 
+_SLACK = 60_000
+"""How much earlier than all others the last scrape of an endpoint may be that ended with its session, in ms."""
+_GROWING_SLACK = 400_000
+"""The same while a session is written: blocks of five minutes, which begin at different times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -25,6 +31,7 @@ class Recorded:
     reader: SampleReader
     first_ms: int
     last_ms: int
+    """The last moment with values of all endpoints."""
 
 
 def recorded(session: OpenSession) -> Recorded | None:
@@ -39,10 +46,17 @@ def _read(session: OpenSession) -> Recorded | None:
     series, metrics, blocks = (tables.file(name) for name in (SERIES, METRICS, BLOCKS))
     if series is None or metrics is None or blocks is None:
         return None
-    first_ms, last_ms = tables.rows(f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null")[0]
-    if first_ms is None:
+    targets = tables.rows(f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null group by target")
+    if not targets:
         return None
-    return Recorded(SampleReader(tables, series=series, metrics=metrics), first_ms, last_ms)
+    last_ms = _last_common([last for _, last in targets], _GROWING_SLACK if session.may_grow else _SLACK)
+    return Recorded(SampleReader(tables, series=series, metrics=metrics), min(first for first, _ in targets), last_ms)
+
+
+def _last_common(lasts: Sequence[int], slack: int) -> int:
+    """The last moment at which each endpoint has values that was scraped until the end: they are scraped one after the
+    other, so that at the last scrape of all, the others have ended."""
+    return min(last for last in lasts if last > max(lasts) - slack)
 
 
 def moment_ms(request: SessionRequest, found: Recorded) -> int:

@@ -21,6 +21,7 @@ from ray_history.server.dashboard.builds import POLICY, Frontends
 from ray_history.server.formatting import OWNER_KINDS, clip
 from ray_history.server.http.responses import ApiError
 from ray_history.server.live import LivePage, RunningCluster, Version
+from ray_history.server.metrics.dashboards import charts
 from ray_history.server.sessions.addressing import SessionCatalog
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -82,6 +83,7 @@ def dashboard_page(frontends: Frontends) -> Handler:
             timeline=timeline_chart(whole),
             at_ns=request.view.at,
             shown_ns=shown_ns,
+            no_charts=charts(whole).missing,
             has_platform_events=has_platform_events(whole),
             note=request.http.scope.get("ray_history.note", ""),
             versions=frontends.versions,

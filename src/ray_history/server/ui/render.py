@@ -47,7 +47,8 @@ STATIC_PREFIX = "/_pages"
 def _read_static_files() -> dict[str, tuple[str, bytes]]:
     """Static files by name, each with its address: the hash of its content is part of it, so browsers cache forever."""
     files = {}
-    for path in sorted((Path(__file__).parent / "static").iterdir()):
+    here = Path(__file__).parent
+    for path in sorted([*(here / "static").iterdir(), *(here / "vendored").glob("*/*.[cj]s*")]):
         body = path.read_bytes()
         files[path.name] = f"{path.stem}.{hashlib.blake2b(body, digest_size=6).hexdigest()}{path.suffix}", body
     return files

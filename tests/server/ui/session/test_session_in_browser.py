@@ -100,7 +100,7 @@ def test_the_metrics_page_says_that_metrics_are_not_stored(page: Page, server: S
     page.wait("!document.querySelector('[data-metrics]').hidden")
     page.wait("document.querySelector('[data-hb-no-metrics]')")
     text = "getComputedStyle(document.querySelector('[data-hb-no-metrics] .MuiAlert-message'), '::before').content"
-    assert "does not store metrics" in page.value(text)
+    assert "no charts" in page.value(text)
     page.value("location.hash = '#/jobs'")
     page.wait("document.querySelector('[data-metrics]').hidden")
 

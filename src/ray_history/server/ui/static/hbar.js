@@ -98,7 +98,7 @@
     if (bar.dataset.asOf) document.documentElement.style.setProperty('--hb-as-of', JSON.stringify(bar.dataset.asOf));
     const note = document.querySelector('[data-metrics]');
     const update = () => {
-      note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
+      if (note) note.hidden = !/^#\/(new\/)?metrics/.test(location.hash);
       // Setting up Grafana now would not bring back past metrics: hbar.css replaces the text of marked alerts.
       document.querySelectorAll('.MuiAlert-root:not([data-hb-no-metrics])').forEach(alert => {
         if (alert.textContent.startsWith('Set up Prometheus and Grafana')) alert.setAttribute('data-hb-no-metrics', '');
