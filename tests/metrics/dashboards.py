@@ -34,9 +34,14 @@ def panels(found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def expressions(version: str) -> list[str]:
     """Every different query of a version, with a value for each variable."""
+    return expressions_of(dashboards(version).values())
+
+
+def expressions_of(found: Iterable[dict[str, Any]]) -> list[str]:
+    """Every different query of dashboards."""
     written = {
         target["expr"]
-        for dashboard in dashboards(version).values()
+        for dashboard in found
         for panel in panels(dashboard["panels"])
         for target in panel.get("targets", [])
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -75,12 +75,13 @@ def blocks(instance: str, scrapes: Sequence[tuple[int, Scrape]], size: int = 20)
     for start in range(0, len(scrapes), size):
         block = OpenBlock(instance)
         for time, scrape in scrapes[start : start + size]:
-            block.add(time, map(_line, scrape.items()))
+            block.add(time, (line(dict(labels), value) for labels, value in scrape.items()))
         yield block
 
 
-def _line(sample: tuple[Labels, float]) -> str:
-    labels, value = dict(sample[0]), sample[1]
+def line(labels: Mapping[str, str], value: float) -> str:
+    """A sample as an endpoint shows it."""
+    labels = dict(labels)
     name = labels.pop("__name__")
     inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
     return f"{name}{{{inside}}} {value!r}"
@@ -90,9 +91,14 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def cluster(queries: Iterable[str], *, scrapes: int = 120, seed: int = 1) -> Cluster:
+Values = Callable[[str, int, random.Random], Iterator[float | None]]
+"""So many values of a metric of this name; None where a scrape does not show it."""
+
+
+def cluster(queries: Iterable[str], *, scrapes: int = 120, seed: int = 1, values: Values | None = None) -> Cluster:
     """A cluster with the metrics of these queries. Some series begin late, end early or have gaps; counters restart."""
     chance = random.Random(seed)
+    values = values or _values
     metrics = _metrics(queries)
     by_instance: dict[str, list[tuple[int, Scrape]]] = {}
     for number, instance in enumerate(INSTANCES):
@@ -100,7 +106,7 @@ def cluster(queries: Iterable[str], *, scrapes: int = 120, seed: int = 1) -> Clu
         by_instance[instance] = [(time, {}) for time in times]
         for name in sorted(metrics):
             for labels in _series_of(name, metrics[name], number, chance):
-                for (_, scrape), value in zip(by_instance[instance], _values(name, scrapes, chance), strict=True):
+                for (_, scrape), value in zip(by_instance[instance], values(name, scrapes, chance), strict=True):
                     scrape.update(_samples_of(name, labels, value))
     return Cluster(by_instance)
 

@@ -6,9 +6,7 @@ It is unpacked into `.parts/prometheus/`, which git ignores; nothing is installe
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import subprocess
 import sys
 import time
 import urllib.error
@@ -18,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .debian import program_of
 from .processes import PartUnavailable, Process, free_port, port_is_open
 
-FOLDER = Path(__file__).parents[2] / ".parts" / "prometheus"
 _SERIES_AT_ONCE = 500
 
 Sample = tuple[int, float]
@@ -29,28 +27,7 @@ Sample = tuple[int, float]
 
 def program(name: str = "prometheus") -> Path:
     """The path of `prometheus` or `promtool`, which are unpacked if they are missing."""
-    found = shutil.which(name)
-    unpacked = FOLDER / "usr" / "bin" / name
-    if found:
-        return Path(found)
-    if not unpacked.exists():
-        _unpack()
-    return unpacked
-
-
-def _unpack() -> None:
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise PartUnavailable("Prometheus is not installed, and this is no Debian to get its package from")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    download = ["apt-get", "--quiet=2", "--option=Acquire::Retries=3", "download", "prometheus"]
-    if subprocess.run(download, cwd=FOLDER, capture_output=True, check=False).returncode:
-        subprocess.run(["apt-get", "--quiet=2", "update"], capture_output=True, check=False)
-        done = subprocess.run(download, cwd=FOLDER, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise PartUnavailable(f"Prometheus cannot be downloaded: {done.stderr.strip()[-500:]}")
-    package = max(FOLDER.glob("prometheus_*.deb"))
-    subprocess.run(["dpkg", "-x", package, FOLDER], check=True)
-    package.unlink()
+    return program_of("prometheus", name)
 
 
 class Prometheus(Process):
