@@ -14,6 +14,7 @@ MEASUREMENTS = {
     "collector": "events acknowledged after a sync, logs uploaded",
     "bill": "requests and bytes that a collector causes per hour",
     "grace": "what a collector stores after SIGTERM, from fast and slow stores",
+    "metrics": "scraping, blocks, tables and PromQL, beside Prometheus and VictoriaMetrics",
     "home": "the home page of 2,000 sessions",
     "server": "the server with one client and under load",
     "fire": "one task, /livez and the home page while hostile sessions are built and large lists sent",

@@ -11,7 +11,12 @@ from tests.metrics.generated import line
 
 _COUNTERS = re.compile(r"_(total|sum|count|bucket)$")
 _COMPONENTS = ("raylet", "gcs_server", "agent", "ray::IDLE", "ray::train", "ray::load_batch", "ray::Actor.step")
-_METRICS = ("ray_component_rss_bytes", "ray_component_cpu_percentage", "ray_component_num_fds", "ray_component_uss_bytes")
+_METRICS = (
+    "ray_component_rss_bytes",
+    "ray_component_cpu_percentage",
+    "ray_component_num_fds",
+    "ray_component_uss_bytes",
+)
 
 
 def steady_values(name: str, count: int, chance: random.Random) -> Iterator[float | None]:

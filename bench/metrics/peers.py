@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,24 +78,16 @@ def _ours(recorded: Cluster, queries: list[str], samples: int) -> Result:
     return Result("ray-history", sizes, load, seconds, points)
 
 
-class _server:
-    """A history server; entering gives the URL of the API of Prometheus below the session."""
-
-    def __init__(self, archive: Path, cache: Path) -> None:
-        port = free_port()
-        self._url = f"http://127.0.0.1:{port}{PATH}/prometheus/api/v1"
-        command = [
-            *(sys.executable, "-m", "ray_history", "--log-level", "warning", "serve", "--port", str(port)),
-            *("--storage", archive.absolute().as_uri(), "--cache-dir", str(cache), "--prebuild", "0"),
-        ]
-        self._process = Process(command, log=PLACE / "server.log", ready=lambda: port_is_open(port))
-
-    def __enter__(self) -> str:
-        self._process.__enter__()
-        return self._url
-
-    def __exit__(self, *error: Any) -> None:
-        self._process.__exit__(*error)
+@contextmanager
+def _server(archive: Path, cache: Path) -> Iterator[str]:
+    """A history server; the URL of the API of Prometheus below the session."""
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "ray_history", "--log-level", "warning", "serve", "--port", str(port)),
+        *("--storage", archive.absolute().as_uri(), "--cache-dir", str(cache), "--prebuild", "0"),
+    ]
+    with Process(command, log=PLACE / "server.log", ready=lambda: port_is_open(port)):
+        yield f"http://127.0.0.1:{port}{PATH}/prometheus/api/v1"
 
 
 def _prometheus(recorded: Cluster, queries: list[str], samples: int) -> Result:
@@ -178,4 +171,3 @@ def _post(url: str, body: bytes) -> None:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-

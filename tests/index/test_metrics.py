@@ -62,7 +62,7 @@ def test_dashboards_become_a_table(store: Store, tmp_path: Path) -> None:
     assert len(rows(tmp_path / "extended", "metric_blocks")) == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"no dashboards", bytes(9 << 20)])
+@pytest.mark.parametrize("body", [b"", b"no dashboards", bytes(9 << 20)], ids=["empty", "text", "too large"])
 def test_damaged_dashboards_cost_only_themselves(store: Store, tmp_path: Path, body: bytes) -> None:
     write_block(store)
     store.put(DASHBOARDS, body)

@@ -95,6 +95,7 @@ class TablesWriter:
         self._directory = directory
         self._database = duckdb.connect(config={"memory_limit": f"{memory >> 20}MB", "threads": 1})
         self._database.execute(f"set temp_directory = {_text(directory / 'metrics.spill')}")
+        self._confine([directory] if base is None else [directory, base])
         self._numbers = dict[_LabelKey, int]()
         self._texts = dict[tuple[str, str], int]()
         """The numbers of series by target and text, because the labels of each are read once only."""
@@ -105,6 +106,13 @@ class TablesWriter:
         if self._base is not None:
             self._read_base(self._base)
         self._known = {block.key for block in self._blocks}
+
+    def _confine(self, directories: Sequence[Path]) -> None:
+        """Let queries reach only these directories: names in the blocks are not ours."""
+        allowed = ", ".join(_text(directory) for directory in directories)
+        self._database.execute(f"set allowed_directories = [{allowed}]")
+        self._database.execute("set enable_external_access = false")
+        self._database.execute("set lock_configuration = true")
 
     def close(self) -> None:
         self._database.close()
@@ -212,10 +220,11 @@ class TablesWriter:
     def _write_run(self) -> None:
         run = self._directory / f"{METRICS}-{len(self._runs)}.run"
         run.parent.mkdir(parents=True, exist_ok=True)
-        rows = self._rows.columns()  # noqa: F841 - DuckDB reads the variable
+        self._database.register("rows", self._rows.columns())
         # From arrays, DuckDB reads every NaN as NULL.
         value = "case when not is_end then coalesce(value, 'nan'::double) end as value"
         self._database.execute(f"copy (select series_id, time_ms, {value} from rows) to {_text(run)} (format parquet)")
+        self._database.unregister("rows")
         self._runs.append(run)
         self._rows = _Rows()
 

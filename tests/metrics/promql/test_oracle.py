@@ -137,6 +137,12 @@ def reader(invented: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield SampleReader(OfDatabase(database), series="series", metrics="metrics")
 
 
+@pytest.fixture(scope="module")
+def grouping_reader(reader: SampleReader) -> SampleReader:
+    """One that always lets the database find the last samples, as it does for long ranges of many series."""
+    return SampleReader(reader.database, series="series", metrics="metrics", few_samples=0)
+
+
 Points = dict[frozenset[tuple[str, str]], dict[int, float]]
 
 
@@ -211,6 +217,18 @@ def test_the_queries_of_the_newest_dashboards(
     differences, with_points = compared(oracle, reader, queries, invented.end, step)
     assert differences == []
     assert with_points > 0.9 * len(queries)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_many_samples_are_read_like_few(
+    reader: SampleReader, grouping_reader: SampleReader, invented: Cluster, step: int
+) -> None:
+    times = np.arange((invented.end - 30 * 60_000) // step * step, invented.end + 60_000, step, dtype=np.int64)
+    for query in expressions("2.60"):
+        few, many = ours(reader, query, times), ours(grouping_reader, query, times)
+        assert few is not None
+        assert many is not None
+        assert difference(few, many) == ""
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -41,6 +41,19 @@ class Samples:
     values: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class _LastSamples:
+    """The last sample of series before steps, column by column."""
+
+    series: NDArray[Any]
+    step: NDArray[Any]
+    time: NDArray[Any]
+    value: np.ma.MaskedArray[Any, Any]
+    """Masked where the series ended."""
+    samples: int
+    """How many were read for it."""
+
+
 class Database(Protocol):
     """Runs SQL."""
 
@@ -54,9 +67,11 @@ class Database(Protocol):
 class SampleReader:
     """Reads `series(series_id, name, labels)` and `metrics(series_id, time_ms, value)`. For many threads."""
 
-    def __init__(self, database: Database, *, series: str, metrics: str) -> None:
-        """`series` and `metrics` are SQL for the relations."""
-        self._database, self._series, self._metrics = database, series, metrics
+    def __init__(self, database: Database, *, series: str, metrics: str, few_samples: int = 500_000) -> None:
+        """`series` and `metrics` are SQL for the relations, the second in the order of series and times. Up to
+        `few_samples` are read as they are: planning a smaller question takes longer than the rest."""
+        self.database, self._series, self._metrics = database, series, metrics
+        self._few_samples = few_samples
         self._lock = threading.Lock()
         self._selections = dict[Selection, list[Series]]()
 
@@ -85,7 +100,31 @@ class SampleReader:
         since = np.full(values.shape, np.iinfo(np.int64).min)
         start, end = int(times[0]), int(times[-1])
         step = int(times[1]) - start if len(times) > 1 else 1
-        # The last sample before each step; DuckDB finds it without a copy of all samples.
+        for part in _parts(series, end - start + LOOKBACK):
+            found = self._last_before(part, start, end, step)
+            limits.count_samples(found.samples)
+            rows = np.searchsorted([each.number for each in series], found.series)
+            values[rows, found.step] = found.value.filled(np.nan)
+            is_end[rows, found.step] = found.value.mask
+            since[rows, found.step] = found.time
+        columns = np.maximum.accumulate(np.where(since > np.iinfo(np.int64).min, np.arange(len(times)), 0), axis=1)
+        values = np.take_along_axis(values, columns, 1)
+        present = (np.take_along_axis(since, columns, 1) > times - LOOKBACK) & ~np.take_along_axis(is_end, columns, 1)
+        shown = at_any(present, axis=1)
+        labels = [each.labels for each, has_values in zip(series, shown, strict=True) if has_values]
+        return Vector(labels, values[shown], present[shown])
+
+    def _last_before(self, part: Sequence[Series], start: int, end: int, step: int) -> _LastSamples:
+        """The last sample of each series before each step."""
+        numbers = np.array([each.number for each in part])
+        first, last = int(numbers[0]), int(numbers[-1])
+        if (last - first + 1) * ((end - start + LOOKBACK) // _SCRAPE_INTERVAL + 1) <= self._few_samples:
+            query = f"""
+                select series_id, time_ms, value from {self._metrics}
+                where series_id between ? and ? and time_ms > ? and time_ms <= ?
+            """
+            return _last_of(self._columns(query, [first, last, start - LOOKBACK, end]), numbers, start, step)
+        # Of many samples, DuckDB finds the last ones without a copy of all.
         query = f"""
             select series_id, greatest((time_ms - {start} + {step} - 1) // {step}, 0) as step,
                 arg_max_null(value, time_ms) as value, max(time_ms) as time, count(*) as samples
@@ -94,20 +133,9 @@ class SampleReader:
                 and time_ms > {start - LOOKBACK} and time_ms <= {end}
             group by all
         """
-        for part in _parts(series, end - start + LOOKBACK):
-            numbers = np.array([each.number for each in part])
-            found = self._columns(query, [int(numbers[0]), int(numbers[-1]), numbers.tolist()])
-            limits.count_samples(int(found["samples"].sum()))
-            rows = np.searchsorted([each.number for each in series], found["series_id"])
-            values[rows, found["step"]] = found["value"].filled(np.nan)
-            is_end[rows, found["step"]] = found["value"].mask
-            since[rows, found["step"]] = found["time"]
-        columns = np.maximum.accumulate(np.where(since > np.iinfo(np.int64).min, np.arange(len(times)), 0), axis=1)
-        values = np.take_along_axis(values, columns, 1)
-        present = (np.take_along_axis(since, columns, 1) > times - LOOKBACK) & ~np.take_along_axis(is_end, columns, 1)
-        shown = at_any(present, axis=1)
-        labels = [each.labels for each, has_values in zip(series, shown, strict=True) if has_values]
-        return Vector(labels, values[shown], present[shown])
+        found = self._columns(query, [first, last, numbers.tolist()])
+        samples = int(found["samples"].sum())
+        return _LastSamples(found["series_id"], found["step"], found["time"], found["value"], samples)
 
     def between(self, matches: Selection, start: int, end: int, limits: Limits) -> Iterator[Samples]:
         """The samples of each series from `start` to `end`, both included."""
@@ -139,15 +167,27 @@ class SampleReader:
 
     def _rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         try:
-            return self._database.rows(query, parameters)
+            return self.database.rows(query, parameters)
         except duckdb.InvalidInputException as error:
             raise QueryFailed(f"invalid regular expression: {error}") from error
 
     def _columns(self, query: str, parameters: Sequence[object]) -> dict[str, Any]:
-        found = self._database.arrays(query, parameters)
+        found = self.database.arrays(query, parameters)
         # Of a column without NULL, DuckDB makes an array without a mask.
         found["value"] = np.ma.array(found["value"], mask=np.ma.getmaskarray(found["value"]))
         return found
+
+
+def _last_of(found: dict[str, Any], numbers: NDArray[Any], start: int, step: int) -> _LastSamples:
+    """The last sample before each step, of those that are ordered by series and time."""
+    series, times, values = found["series_id"], found["time_ms"], found["value"]
+    wanted = np.isin(series, numbers)
+    if not wanted.all():
+        series, times, values = series[wanted], times[wanted], values[wanted]
+    steps = np.maximum((times - start + step - 1) // step, 0)
+    is_last = np.ones(len(series), np.bool_)
+    is_last[:-1] = (series[1:] != series[:-1]) | (steps[1:] != steps[:-1])
+    return _LastSamples(series[is_last], steps[is_last], times[is_last], values[is_last], len(series))
 
 
 def _parts(series: Sequence[Series], duration: int) -> Iterator[Sequence[Series]]:
