@@ -83,6 +83,9 @@ class Accounts(msgspec.Struct, frozen=True):
     event_bytes_unsent: Count = 0
     """Of events that were still on the volume of a node when its collector ended."""
     log_bytes_unsent: Count = 0
+    series_left_out: Count = 0
+    """The largest number of series of metrics in one scrape for which there was no room."""
+    metric_blocks_lost: Count = 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

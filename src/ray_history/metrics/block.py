@@ -144,9 +144,9 @@ class OpenBlock:
     def series_count(self) -> int:
         return len(self._columns)
 
-    def add(self, time: int, lines: Iterable[str]) -> None:
-        """Add a scrape at `time`, in ms. If `lines` raises, nothing of the scrape is kept."""
-        count, known, left_out = len(self._timestamps), len(self._columns), 0
+    def add(self, time: int, lines: Iterable[str], *, left_out: int = 0) -> None:
+        """Add a scrape at `time`, in ms, of which samples were left out. If `lines` raises, nothing of it is kept."""
+        count, known = len(self._timestamps), len(self._columns)
         try:
             for key, value in samples(lines):
                 column = self._columns.get(key)

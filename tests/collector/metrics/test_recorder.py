@@ -205,6 +205,19 @@ def test_metrics_of_another_cluster_on_this_machine_are_not_recorded(place: Plac
     assert place.blocks() == []
 
 
+def test_series_that_explode_are_cut_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray_history.collector.metrics.scrape.MAX_BYTES", 2_000)
+    page = b"".join(b'ray_tasks{Name="%d"} 1\n' % number for number in range(50_000))
+    with broken_endpoint(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as port:
+        place.targets = [Target(SESSION, NODE, AGENT, port, "10.0.0.1:1")]
+        recorder = place.recorder(Schedule(60))
+        tick_until(recorder, lambda: place.counts.scrapes > 0)
+        recorder.finish(time.monotonic() + 10)
+    (block,) = place.blocks()
+    assert set(block.series) == {UP, *(f'ray_tasks{{Name="{number}"}}' for number in range(len(block.series) - 1))}
+    assert block.left_out == place.counts.series_left_out == 50_000 - (len(block.series) - 1)
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [

@@ -39,6 +39,7 @@ WHOLE = {"collectors": 2, "received": 100, "stored": 100}
         ),
         (Evidence(**WHOLE, log_bytes_unsent=500, is_live=True), 1.0, []),
         (Evidence(**WHOLE, log_bytes_lost=2_000_000), 1.0, ["2.0 MB of logs lost"]),
+        (Evidence(**WHOLE, metric_blocks_lost=2, series_left_out=5), 1.0, ["metrics lost", "metrics cut"]),
         (Evidence(**WHOLE, problem_count=1, problem="torn"), 1.0, ["1 problem"]),
         (
             Evidence(

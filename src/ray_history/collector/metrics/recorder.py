@@ -17,7 +17,7 @@ from ray_history.metrics.block import OpenBlock
 
 from .dashboards import SessionDashboards
 from .files import MAX_BYTES, BlockFile, BlockFiles
-from .scrape import TIMEOUT, ScrapeFailed, check_session, lines, scrape
+from .scrape import TIMEOUT, ScrapeFailed, check_session, scrape
 from .targets import Target
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class _Recording:
         """Add one scrape to the open block."""
         try:
             page = scrape(self.target.port, host=self.target.host, timeout=timeout)
-            check_session(page, self.target.session)
+            check_session(page.content, self.target.session)
         except ScrapeFailed as error:
             if not is_last:
                 self._add_failure(error)
@@ -72,7 +72,7 @@ class _Recording:
         try:
             with self._lock:
                 block = self._open()
-                block.add(_moment(block), lines(page))
+                block.add(_moment(block), page.lines(), left_out=page.left_out)
                 self._note_answer(block)
         except ValueError as error:
             self._add_failure(error)

@@ -74,7 +74,9 @@ _LEDGERS = """
         coalesce(bool_or(try_cast(body->>'export_given_up' as double) is not null), false) as export_given_up,
         coalesce(bool_or(try_cast(body->>'silent' as double) is not null), false) as head_silent,
         coalesce(sum(try_cast(body->>'$.events.unsent_bytes' as bigint)), 0)::bigint as event_bytes_unsent,
-        coalesce(sum(try_cast(body->>'$.logs.bytes_unsent' as bigint)), 0)::bigint as log_bytes_unsent
+        coalesce(sum(try_cast(body->>'$.logs.bytes_unsent' as bigint)), 0)::bigint as log_bytes_unsent,
+        coalesce(max(try_cast(body->>'$.metrics.series_left_out' as bigint)), 0)::bigint as series_left_out,
+        coalesce(sum(try_cast(body->>'$.metrics.blocks_lost' as bigint)), 0)::bigint as metric_blocks_lost
     from document
     where source = 'ledger'
 """

@@ -182,6 +182,22 @@ RULES = (
         lambda evidence: f"{size(evidence.log_bytes_lost)} of log files are lost.",
     ),
     Rule(
+        lambda evidence: evidence.metric_blocks_lost,
+        lambda _: "metrics lost",
+        lambda evidence: (
+            f"{evidence.metric_blocks_lost:,} blocks of metrics, each five minutes of one endpoint, were deleted from "
+            "a full volume before the bucket took them."
+        ),
+    ),
+    Rule(
+        lambda evidence: evidence.series_left_out,
+        lambda _: "metrics cut",
+        lambda evidence: (
+            f"An endpoint showed up to {evidence.series_left_out:,} series of metrics more than are recorded: they "
+            "were left out."
+        ),
+    ),
+    Rule(
         lambda evidence: evidence.problem_count,
         lambda evidence: f"{short(evidence.problem_count)} problem{'s' * (evidence.problem_count > 1)}",
         lambda evidence: (

@@ -64,6 +64,10 @@ class Evidence:
     event_bytes_unsent: int = 0
     """Of events that were still on the volume of a node when its collector ended."""
     log_bytes_unsent: int = 0
+    series_left_out: int = 0
+    """The largest number of series of metrics in one scrape for which there was no room."""
+    metric_blocks_lost: int = 0
+    """Blocks that a full volume cost."""
     without_files: Nodes = Nodes()
     log_bytes_lost: int = 0
     problem_count: int = 0
@@ -148,6 +152,8 @@ class Evidence:
             cut_off=Nodes(sum(not ledger.is_graceful for ledger in ledgers)),
             event_bytes_unsent=sum(counts.unsent_bytes for counts in events),
             log_bytes_unsent=sum(ledger.logs.bytes_unsent for ledger in ledgers),
+            series_left_out=max((ledger.metrics.series_left_out for ledger in ledgers), default=0),
+            metric_blocks_lost=sum(ledger.metrics.blocks_lost for ledger in ledgers),
         )
 
     @classmethod
@@ -165,4 +171,6 @@ class Evidence:
             cut_off=Nodes(summary.accounts.cut_off),
             event_bytes_unsent=summary.accounts.event_bytes_unsent,
             log_bytes_unsent=summary.accounts.log_bytes_unsent,
+            series_left_out=summary.accounts.series_left_out,
+            metric_blocks_lost=summary.accounts.metric_blocks_lost,
         )
