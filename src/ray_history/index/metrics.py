@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 JOB = "ray"
 """The label `job` of Ray's own Prometheus configuration."""
 MAX_BLOCK, MAX_DASHBOARDS = 64 << 20, 8 << 20
+MAX_SPAN = 86_400_000
+"""Between the first and the last scrape of a block, in ms. Those of a collector have some minutes."""
 _AT_ONCE = 8
 MEMORY = 256 << 20
 
@@ -93,12 +95,17 @@ def _read(store: Store, blocks: Sequence[_Stored]) -> Iterator[tuple[_Stored, Bl
     with ThreadPoolExecutor(_AT_ONCE, "metrics") as threads:
         for start in range(0, len(blocks), _AT_ONCE):
             some = blocks[start : start + _AT_ONCE]
-            yield from zip(some, threads.map(lambda block: _read_one(store, block.info), some), strict=True)
+            yield from zip(some, threads.map(lambda block: _read_one(store, block), some), strict=True)
 
 
-def _read_one(store: Store, info: ObjectInfo) -> Block | str:
+def _read_one(store: Store, stored: _Stored) -> Block | str:
     try:
-        return read_block(read_small(store, info.key, MAX_BLOCK))
+        block = read_block(read_small(store, stored.info.key, MAX_BLOCK))
+        first, last = block.timestamps[0], block.timestamps[-1]
+        # Blocks are read in the order of their keys: one with later times would hide others of its target.
+        if first != stored.key.first_ms or last - first > MAX_SPAN:
+            raise CorruptBlock(f"it has times from {first} to {last}")
+        return block
     except (CorruptBlock, ArchiveError) as error:
         return str(error)
 

@@ -21,7 +21,8 @@ LOOKBACK = 300_000
 
 _SCRAPE_INTERVAL = 15_000
 _SAMPLES_AT_ONCE = 2_000_000
-_CACHED_SELECTIONS = 256
+_CACHED_SERIES = 50_000
+"""Of all selections that are remembered: some 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ class SampleReader:
             found = [Series(number, {"__name__": name, **labels}) for number, name, labels in rows]
             limits.check_series(len(found))
             with self._lock:
-                while len(self._selections) >= _CACHED_SELECTIONS:
-                    self._selections.pop(next(iter(self._selections)))
                 self._selections[matches] = found
+                while sum(map(len, self._selections.values())) > _CACHED_SERIES or len(self._selections) > 1_000:
+                    self._selections.pop(next(iter(self._selections)))
         limits.check_series(len(found))
         return found
 

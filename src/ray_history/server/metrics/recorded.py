@@ -22,6 +22,7 @@ _SLACK = 60_000
 """How much earlier than all others the last scrape of an endpoint may be that ended with its session, in ms."""
 _GROWING_SLACK = 400_000
 """The same while a session is written: blocks of five minutes, which begin at different times."""
+_DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,13 @@ def _read(session: OpenSession) -> Recorded | None:
     series, metrics, blocks = (tables.file(name) for name in (SERIES, METRICS, BLOCKS))
     if series is None or metrics is None or blocks is None:
         return None
-    targets = tables.rows(f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null group by target")
+    # The clock of a node may be years off, and a block damaged: that must not move the range of everything else.
+    earliest = session.session.started * 1000 - _DAY
+    latest = (session.ended_ns or time.time_ns()) // 1_000_000 + _DAY
+    query = f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null and {{}} group by target"
+    targets = tables.rows(query.format(f"first_ms >= {earliest} and last_ms <= {latest}")) or tables.rows(
+        query.format(f"last_ms <= {latest}")
+    )
     if not targets:
         return None
     last_ms = _last_common([last for _, last in targets], _GROWING_SLACK if session.may_grow else _SLACK)
