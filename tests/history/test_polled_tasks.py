@@ -49,6 +49,14 @@ def test_what_a_killed_worker_did_not_send_comes_from_the_poll(tmp_path: Path) -
     assert row["task_log_info"] == log
 
 
+def test_polled_times_are_shown_as_they_were_polled(tmp_path: Path) -> None:
+    """As a float of nanoseconds, half of them would be a millisecond earlier."""
+    steps = [("PENDING_ARGS_AVAIL", 1), ("RUNNING", 2.001), ("RUNNING_IN_RAY_GET", 2.002), ("FAILED", 2.003)]
+    row = only(tmp_path, [], listed_task(ONE, *steps))
+    assert [step["created_ms"] for step in row["events"]] == [ms(at) for _, at in steps]
+    assert (row["start_time_ms"], row["end_time_ms"]) == (ms(2.001), ms(2.003))
+
+
 def test_events_win_wherever_they_have_a_value(tmp_path: Path) -> None:
     other = "0d" * 28
     ran = lifecycle(ONE, ("RUNNING", 2.0001234), ("FINISHED", 3), node=other, worker=other, workerPid=18)

@@ -24,8 +24,12 @@ create or replace macro to_ns(text) as epoch_ns(try_cast(text as timestamp_ns));
 create or replace macro possible_ns(ns) as
     case when ns between 946684800000000000 and 4102444799999999999 then ns end;
 
--- Milliseconds as Ray prints them: it floors a float, so ...471999979 ns is ...472 ms.
-create or replace macro ray_ms(ns) as (try_cast(ns::double as bigint) // 1000000);
+-- Milliseconds as Ray prints them: it floors a float, so ...471999979 ns is ...472 ms. Whole ones are printed already.
+create or replace macro ray_ms(ns) as
+    case when ns % 1000000 = 0 then ns else try_cast(ns::double as bigint) end // 1000000;
+
+-- A time that Ray's control plane sets in whole milliseconds and prints as any other: ...713000000 ns is ...712 ms.
+create or replace macro decided_ns(ns) as try_cast((ns // 1000000 * 1000000)::double as bigint);
 
 -- The last part of a dotted name.
 create or replace macro short_name(name) as split_part(name, '.', -1);

@@ -55,7 +55,7 @@ with_decisions as (
         with_hosts.*,
         not has_ended and execution_span.endTime is not null as is_implied,
         not has_ended and not is_implied and coalesce(worker.end_ns, job.end_ns) is not null as is_forced,
-        coalesce(worker.end_ns, job.end_ns // 1000000 * 1000000) as forced_ns,
+        decided_ns(coalesce(worker.end_ns, job.end_ns)) as forced_ns,
         case
             when worker.end_ns is not null then 'Worker running the task (' || with_hosts.worker_id || ') died with exit_type: '
                 || coalesce(worker.exit_number, '') || ' with error_message: ' || coalesce(worker.exit_detail, '')
