@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 from ray_history.archive.layout import endpoint_name
-from tests.history.rebuilt import ACTOR, NODE, WORKER, actor, actor_life, actor_step, node, node_life
+from tests.history.rebuilt import (
+    ACTOR,
+    NODE,
+    WORKER,
+    actor,
+    actor_life,
+    actor_step,
+    node,
+    node_life,
+    worker,
+    worker_alive,
+    worker_dead,
+)
 from tests.server.api.captured_archives import DEAD_ACTOR, LONG_ACTOR, ask, differences
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import SESSION, write_session
@@ -70,3 +82,30 @@ def test_used_resources_have_the_names_that_ray_gave_them(tmp_path: Path) -> Non
         single = server.get(f"{session}/logical/actors/{ACTOR}?raw=1").json["data"]["detail"]
     assert listed["usedResources"] == {name: slots, "CPU": slots}
     assert single["usedResources"] == stats["usedResources"]
+
+
+def test_processes_that_died_after_the_poll_of_their_node_are_gone(tmp_path: Path) -> None:
+    def process(worker_id: str, pid: int) -> dict[str, object]:
+        return {"pid": pid, "coreWorkerStats": [{"workerId": worker_id, "pid": pid, "actorTitle": "Counter()"}]}
+
+    other = "0d" * 28
+    workers = [process(WORKER, 17), process(other, 18)]
+    stats = [stats for each in workers for stats in each["coreWorkerStats"]]  # type: ignore[attr-defined]
+    page = {"now": 1.0, "workers": workers, "raylet": {"nodeId": NODE, "coreWorkersStats": stats}}
+    store = write_session(
+        tmp_path,
+        [
+            *(node(), node_life("ALIVE", 0)),
+            *(worker(), worker_alive(1), worker_dead(3)),
+            actor(),
+            actor_life(actor_step("ALIVE", 2, NODE, WORKER, 17), actor_step("DEAD", 3)),
+        ],
+        endpoints={endpoint_name(f"/nodes/{NODE}"): {"result": True, "data": {"detail": page}}},
+    )
+    with served(store, tmp_path / "cache") as server:
+        session = f"/s/default/written/{SESSION}"
+        for view in ("?raw=1", ""):  # the other process lived until the end
+            shown = server.get(f"{session}/nodes/{NODE}{view}").json["data"]["detail"]
+            assert [each["pid"] for each in shown["workers"]] == [18]
+            listed = server.get(f"{session}/logical/actors{view}").json["data"]["actors"][ACTOR]
+            assert (listed["processStats"], listed.get("actorTitle")) == (None, None)

@@ -6,7 +6,7 @@ worker) comes from polling: it exists for workers that were alive at the last po
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from ray_history.archive.layout import endpoint_name
+from ray_history.history.read.views import View
 from ray_history.history.registry import Version, minor_version
 from ray_history.server.api.filters import EXCLUDE_INTERNAL, without_internal
 from ray_history.server.api.polled import camel_case_keys, is_later, polled_data
@@ -228,11 +229,34 @@ def polled_details(request: SessionRequest, node_ids: Iterable[str]) -> dict[str
     )
     nodes = {names[name]: msgspec.json.decode(text or "null") for name, text in rows}
     # The page of a node that is dead has no usage.
-    return {
-        node_id: _without_null_memory(node)
-        for node_id, node in nodes.items()
-        if isinstance(node, dict) and "now" in node
-    }
+    pages = {node_id: node for node_id, node in nodes.items() if isinstance(node, dict) and "now" in node}
+    dead = _dead_workers(request) if pages else set()
+    for page in pages.values():
+        _remove_workers(page, dead)
+    return {node_id: _without_null_memory(page) for node_id, page in pages.items()}
+
+
+def _dead_workers(request: SessionRequest) -> set[str]:
+    """The workers that had died by the requested moment, or when they were last observed."""
+    workers = request.tables.source("workers", View(request.view.at))
+    return {worker_id for (worker_id,) in request.tables.rows(f"select worker_id from {workers} where not is_alive")}
+
+
+def _remove_workers(page: dict[str, Any], dead: Collection[str]) -> None:
+    """Remove processes that died after the page of their node was polled; listings of workers are polled more often."""
+
+    def lives(stats: dict[str, Any]) -> bool:
+        return str(stats.get("workerId")) not in dead
+
+    if "workers" in page:
+        page["workers"] = [
+            worker
+            for worker in objects_of(page["workers"])
+            if not (known := objects_of(worker.get("coreWorkerStats"))) or any(map(lives, known))
+        ]
+    raylet = object_of(page.get("raylet"))
+    if "coreWorkersStats" in raylet:
+        raylet["coreWorkersStats"] = [stats for stats in objects_of(raylet["coreWorkersStats"]) if lives(stats)]
 
 
 def _without_null_memory(node: dict[str, Any]) -> dict[str, Any]:
