@@ -89,7 +89,8 @@ def test_processes_that_died_after_the_poll_of_their_node_are_gone(tmp_path: Pat
         return {"pid": pid, "coreWorkerStats": [{"workerId": worker_id, "pid": pid, "actorTitle": "Counter()"}]}
 
     other = "0d" * 28
-    workers = [process(WORKER, 17), process(other, 18)]
+    ending = {"pid": 11446, "coreWorkerStats": []}  # of the same worker, which is about to exit
+    workers = [process(WORKER, 17), process(other, 18), ending]
     stats = [stats for each in workers for stats in each["coreWorkerStats"]]  # type: ignore[attr-defined]
     page = {"now": 1.0, "workers": workers, "raylet": {"nodeId": NODE, "coreWorkersStats": stats}}
     store = write_session(

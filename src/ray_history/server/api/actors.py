@@ -230,33 +230,39 @@ def polled_details(request: SessionRequest, node_ids: Iterable[str]) -> dict[str
     nodes = {names[name]: msgspec.json.decode(text or "null") for name, text in rows}
     # The page of a node that is dead has no usage.
     pages = {node_id: node for node_id, node in nodes.items() if isinstance(node, dict) and "now" in node}
-    dead = _dead_workers(request) if pages else set()
-    for page in pages.values():
-        _remove_workers(page, dead)
-    return {node_id: _without_null_memory(page) for node_id, page in pages.items()}
+    dead = _dead_workers(request, list(pages))
+    return {node_id: _without_null_memory(_without_workers(page, dead[node_id])) for node_id, page in pages.items()}
 
 
-def _dead_workers(request: SessionRequest) -> set[str]:
-    """The workers that had died by the requested moment, or when they were last observed."""
+def _dead_workers(request: SessionRequest, node_ids: list[str]) -> dict[str, set[str | int]]:
+    """By node, the ids and processes of workers that had died by the requested moment, or when last observed."""
+    dead: dict[str, set[str | int]] = {node_id: set() for node_id in node_ids}
     workers = request.tables.source("workers", View(request.view.at))
-    return {worker_id for (worker_id,) in request.tables.rows(f"select worker_id from {workers} where not is_alive")}
+    condition = "not is_alive and node_id in (select unnest(?))"
+    for node_id, worker_id, pid in request.tables.rows(
+        f"select node_id, worker_id, pid from {workers} where {condition}", [node_ids]
+    ):
+        dead[node_id] |= {worker_id, pid}
+    return dead
 
 
-def _remove_workers(page: dict[str, Any], dead: Collection[str]) -> None:
-    """Remove processes that died after the page of their node was polled; listings of workers are polled more often."""
+def _without_workers(page: dict[str, Any], dead: Collection[str | int]) -> dict[str, Any]:
+    """The page of a node without processes that died after it was polled: workers are listed more often."""
 
     def lives(stats: dict[str, Any]) -> bool:
         return str(stats.get("workerId")) not in dead
 
+    def runs(worker: dict[str, Any]) -> bool:
+        known, pid = objects_of(worker.get("coreWorkerStats")), worker.get("pid")
+        # Of a process that is about to exit the raylet has no statistics anymore.
+        return any(map(lives, known)) if known else not (isinstance(pid, int) and pid in dead)
+
     if "workers" in page:
-        page["workers"] = [
-            worker
-            for worker in objects_of(page["workers"])
-            if not (known := objects_of(worker.get("coreWorkerStats"))) or any(map(lives, known))
-        ]
+        page["workers"] = list(filter(runs, objects_of(page["workers"])))
     raylet = object_of(page.get("raylet"))
     if "coreWorkersStats" in raylet:
-        raylet["coreWorkersStats"] = [stats for stats in objects_of(raylet["coreWorkersStats"]) if lives(stats)]
+        raylet["coreWorkersStats"] = list(filter(lives, objects_of(raylet["coreWorkersStats"])))
+    return page
 
 
 def _without_null_memory(node: dict[str, Any]) -> dict[str, Any]:
