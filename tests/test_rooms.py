@@ -18,7 +18,8 @@ ALLOWED = {
     "server": {"archive", "history", "index", "kube", "metrics"},
     "inject": set[str](),
     "demo": set[str](),
-    "cli": {"archive", "collector", "demo", "history", "index", "inject", "kube", "server"},
+    "local": {"archive", "collector"},
+    "cli": {"archive", "collector", "demo", "history", "index", "inject", "kube", "local", "server"},
 }
 """Which other rooms a room may import. Every room may import modules beside the rooms, such as `log_setup`."""
 

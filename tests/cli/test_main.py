@@ -35,7 +35,8 @@ def test_help_names_every_option() -> None:
 @pytest.mark.parametrize(
     ("arguments", "env", "message"),
     [
-        (("sessions",), {}, "no storage given: use --storage URL"),
+        (("sessions",), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "no storage given: use --storage URL"),
+        (("sessions",), {"HOME": "/dev/null"}, "/dev/null/.ray-history/archive cannot be created (Not a directory)"),
         (("sessions", "--storage", "s4://x"), {}, "invalid storage URL"),
         (("sessions", "--storage", "file:///nonexistent/archive"), {}, "there is no such directory"),
         (("sessions", "--nonsense"), {}, "No such option"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,15 @@ def test_a_closed_pipe_causes_no_traceback(archive: str) -> None:
     script = f"'{COMMAND}' sessions --storage {archive} | head -c 1"
     shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in shown.stderr
+
+
+def test_without_storage_it_is_the_archive_of_the_user(tmp_path: Path) -> None:
+    shown = run("sessions", HOME=str(tmp_path))
+    archive = tmp_path / ".ray-history" / "archive"
+    assert (shown.returncode, archive.stat().st_mode & 0o777) == (0, 0o700)
+    assert f"using the archive {archive.as_uri()}, because no storage is given" in shown.stderr
+    open_store(DirectorySettings(archive)).put(
+        "cluster-metadata/raycluster/default_mine/session_2026-01-01_00-00-00_000001_1", b""
+    )
+    assert "mine" in run("sessions", HOME=str(tmp_path)).stdout
+    assert "mine" not in run("sessions", HOME=str(tmp_path), RAY_HISTORY_STORAGE=f"{tmp_path.as_uri()}").stdout

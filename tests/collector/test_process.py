@@ -22,7 +22,7 @@ DROP_IN = str(Path(sys.executable).with_name("collector"))
     ("arguments", "message"),
     [
         (("--storage=memory://x",), "no cluster name given: use --cluster NAME or set RAY_CLUSTER_NAME"),
-        (("--cluster=c",), "no storage given"),
+        (("--cluster=c", "--storage-backend=tape"), "unknown storage backend"),
         (("--storage=memory://x", "--cluster=c", "--role=Boss"), "use Head or Worker"),
         (("--storage=memory://x", "--cluster=c", "--push-interval=10"), "write a duration such as 10s"),
     ],

@@ -644,6 +644,58 @@ def test_rays_own_drivers_are_internal(built: Built, fields: dict[str, Any], exp
     assert tables.rows(f"select is_internal from {tables.source('jobs')}") == [(expected,)]
 
 
+def run_command(at: float, *, pid: int = 11631, **end: Any) -> Event:
+    """The command of `ray-history run`, as a document; it ended at a time."""
+    body = {"arguments": ["python", "job.py"], "pid": pid, "started": START / 1e9, "ended": ns(at) / 1e9}
+    return document("command", NODE, body | {"exit_code": None, "signal": "", "stopped_by": ""} | end, NODE)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "message"),
+    [
+        ({"exit_code": 0}, "SUCCEEDED", None),
+        ({"exit_code": 1}, "FAILED", "The command exited with code 1."),
+        ({"signal": "SIGKILL"}, "FAILED", "The command was ended by SIGKILL."),
+        (
+            {"exit_code": 1, "stopped_by": "SIGINT"},
+            "STOPPED",
+            "Stopped by SIGINT. The command exited with code 1.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("finished", [[], [job_life("FINISHED", 8)]])
+def test_the_end_of_a_command_decides_its_job(
+    built: Built, finished: list[Event], end: dict[str, Any], status: str, message: str | None
+) -> None:
+    """Ray calls a driver a success however it ended, and often does not report its end at all."""
+    tables = built(job(), job_life("CREATED", 1), *finished, documents=[run_command(9, **end)])
+    expected = (status, message, ms(8 if finished else 9), end.get("exit_code"))
+    assert some(tables.row("jobs"), "status message end_time driver_exit_code") == expected
+    assert some(tables.row("jobs", View(closed_at=ns(10))), "status message") == (status, message)
+    assert some(tables.row("jobs", View(at=ns(5))), "status message end_time") == ("RUNNING", None, None)
+
+
+def test_a_command_decides_no_job_but_its_own(built: Built) -> None:
+    other = "03000000"
+    drivers = [job(), job_life("CREATED", 1), job(other, driverPid="77"), job_life("CREATED", 2, other)]
+
+    def status(pid: int, *events: Event) -> dict[str, str]:
+        rows = built(*events, documents=[run_command(9, pid=pid, exit_code=1)]).rows("jobs")
+        return {row["job_id"]: row["status"] for row in rows}
+
+    assert status(77, *drivers) == {JOB: "RUNNING", other: "FAILED"}
+    assert status(5, *drivers) == {JOB: "RUNNING", other: "RUNNING"}, "a shell that ran both"
+    assert status(5, *drivers[:2]) == {JOB: "FAILED"}, "a shell that ran it"
+    assert status(5, job(submission="sub"), job_life("CREATED", 1)) == {JOB: "RUNNING"}
+
+
+def test_a_command_whose_end_is_not_known_decides_nothing(built: Built) -> None:
+    rebuilt = built(job(), job_life("CREATED", 1), documents=[run_command(9)])
+    assert rebuilt.row("jobs")["status"] == "RUNNING"
+    assert rebuilt.facts["exit_code"] is None
+    assert rebuilt.facts["command"] == "python job.py"
+
+
 def test_a_job_without_a_submission_runs_until_its_driver_ends(built: Built) -> None:
     tables = built(node(), job(), job_life("CREATED", 1), job_life("FINISHED", 8))
     row = tables.row("jobs")

@@ -147,6 +147,24 @@ class PolledEndpoint(msgspec.Struct):
             self.detail = detail
 
 
+class Command(msgspec.Struct):
+    """The command that `ray-history run` ran: only it knows how a script ended, Ray calls every driver a success."""
+
+    arguments: _List = msgspec.field(default_factory=list)
+    """As given; they may contain secrets, like the entrypoint of a job."""
+    directory: Text = ""
+    pid: Count = 0
+    started: MomentOrZero = 0.0
+    ended: MomentOrZero = 0.0
+    """0 while it runs, in sessions before its last one, and if the session outlives it."""
+    exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
+    """None if a signal ended it, or its end is not known."""
+    signal: Name = ""
+    """The signal that ended it, such as SIGKILL."""
+    stopped_by: Name = ""
+    """The signal that its user sent to it before, such as SIGINT."""
+
+
 class Ledger(msgspec.Struct):
     """One node's counters for one session. Fields are encoded in this order."""
 
@@ -160,7 +178,7 @@ class Ledger(msgspec.Struct):
     alive_until: MomentOrZero = 0.0
     """When the next ledger is due at the latest; a session whose ledgers are overdue counts as lost."""
     ended: Name | None = None
-    """`graceful` after a shutdown in which everything was stored."""
+    """`graceful` after a shutdown in which everything was stored; `left` if Ray still ran then."""
     collector: Name = ""
     """The collector's version."""
     events: EventCounts = msgspec.field(default_factory=EventCounts)
@@ -173,6 +191,8 @@ class Ledger(msgspec.Struct):
     export_given_up: MomentOrZero | None = None
     """Head only: when the log of Ray's GCS was found to say that it exports no events, Unix seconds. Then events about
     actors, nodes, jobs, workers and placement groups are missing, and those about tasks are not."""
+    command: Command | None = None
+    """Head only: the command that started this Ray or was its driver, if `ray-history run` recorded it."""
 
     @property
     def is_graceful(self) -> bool:

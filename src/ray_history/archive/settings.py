@@ -3,7 +3,8 @@
 Precedence, first match wins:
 1. `--storage URL`, then `RAY_HISTORY_STORAGE`;
 2. upstream's `STORAGE_BACKEND` (environment), then `--storage-backend` / `--runtime-class-name` (flags): the
-   environment wins over flags, as upstream.
+   environment wins over flags, as upstream;
+3. the archive of this user, `~/.ray-history/archive`; not in a pod, where it would be lost without notice.
 A variable set to the empty string counts as unset. Credentials come from the environment only, never from the URL.
 The JSON config file follows the rule of each Go backend, because an image swap must not change where data goes:
 with a file, s3 takes endpoint, region, path style and SSL from it alone; azure and gcs overlay it on the environment;
@@ -13,15 +14,22 @@ oss reads it instead of the environment.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from ray_history.setting import setting
 
 from .errors import Misconfigured
 from .stores.registry import BY_SCHEME, BY_UPSTREAM_NAME, URL_FORMS, StorageSettings
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ARCHIVE = "~/.ray-history/archive"
+"""Where the commands keep and find sessions on a laptop, if no storage is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,9 @@ class Upstream:
 class StorageOptions:
     """Where the archive is, as given on the command line."""
 
-    storage: str | None = setting(None, f"Archive URL: {URL_FORMS}.", metavar="URL")
+    storage: str | None = setting(
+        None, f"Archive URL: {URL_FORMS}.", metavar="URL", default_text=f"{DEFAULT_ARCHIVE}, but not in a pod"
+    )
     storage_backend: str = setting(
         "",
         f"KubeRay's name of the backend ({', '.join(BY_UPSTREAM_NAME)}), configured by environment variables.",
@@ -64,6 +74,26 @@ class StorageOptions:
         """The settings that these options and the environment add up to."""
         upstream = Upstream(self.storage_backend, self.storage_backend_config_path, self.storage_root_dir)
         return resolve(self.storage, upstream, environ)
+
+    def or_default(self, environ: Mapping[str, str], *, quiet: bool = False) -> Self:
+        """These options, with the archive of this user, created if need be, if neither they nor the environment name
+        one."""
+        names = (self.storage, self.storage_backend, *map(environ.get, ("RAY_HISTORY_STORAGE", "STORAGE_BACKEND")))
+        if any(names) or environ.get("KUBERNETES_SERVICE_HOST"):
+            return self
+        archive = Path(DEFAULT_ARCHIVE).expanduser()
+        try:
+            archive.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misconfigured(
+                f"no storage given, and {archive} cannot be created ({error.strerror}): use --storage URL"
+            ) from None
+        logger.log(
+            logging.DEBUG if quiet else logging.INFO,
+            "using the archive %s, because no storage is given",
+            archive.as_uri(),
+        )
+        return replace(self, storage=archive.as_uri())
 
 
 def resolve(url: str | None, upstream: Upstream, environ: Mapping[str, str]) -> StorageSettings:

@@ -103,7 +103,8 @@ def with_store(command: Command) -> Command:
     def run(*args: Any, **options: Any) -> Any:
         from ray_history.archive.stores import open_store
 
-        return command(*args, store=open_store(_take(StorageOptions, options).resolve(os.environ)), **options)
+        storage = take(StorageOptions, options).or_default(os.environ).resolve(os.environ)
+        return command(*args, store=open_store(storage), **options)
 
     return with_settings(StorageOptions)(run)  # type: ignore[return-value]
 
@@ -113,8 +114,8 @@ def with_indexer(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:
-        storage = _take(StorageOptions, options).resolve(os.environ)
-        indexer = make_indexer(storage, _take(IndexSettings, options))
+        storage = take(StorageOptions, options).or_default(os.environ).resolve(os.environ)
+        indexer = make_indexer(storage, take(IndexSettings, options))
         try:
             return command(*args, indexer=indexer, **options)
         finally:
@@ -123,6 +124,6 @@ def with_indexer(command: Command) -> Command:
     return with_settings(StorageOptions, IndexSettings)(run)  # type: ignore[return-value]
 
 
-def _take(section: type[Section], options: dict[str, Any]) -> Section:
+def take(section: type[Section], options: dict[str, Any]) -> Section:
     """Settings made from their options, which are removed from `options`."""
     return section(**{entry.name: options.pop(entry.name) for entry in settings_of(section)})

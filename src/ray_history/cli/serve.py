@@ -48,7 +48,8 @@ def command(context: click.Context, /, **flags: Any) -> None:
         if flags.pop(name) is not None:
             logger.warning("--%s has no effect: %s", name.replace("_", "-"), reason)
     log = context.find_object(LogSettings) or LogSettings()
-    settings = ServerSettings(**flags, log_level=log.log_level, log_format=log.log_format)
+    given = ServerSettings(**flags, log_level=log.log_level, log_format=log.log_format)
+    settings = given.or_default(os.environ)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key must be given together")
     _check(settings)

@@ -18,12 +18,12 @@ import msgspec
 
 from ray_history import __version__
 from ray_history.archive.errors import ArchiveError
-from ray_history.archive.ledger import REFUSED
+from ray_history.archive.ledger import REFUSED, Command
 from ray_history.archive.stores import Store
 from ray_history.connections import CLOSING_REASONS
 
 from .destination import Destination
-from .final_uploads import FinalUploads
+from .final_uploads import Ending, FinalUploads
 from .ingest.foreign_sessions import ForeignSessions
 from .ingest.http import GroupCommit, IngestApp
 from .ingest.journal import Journal
@@ -57,13 +57,19 @@ class Collector:
     """Everything between a Ray node and the archive, in one process."""
 
     def __init__(
-        self, settings: CollectorSettings, store: Store, dashboard: Dashboard, lookup_node: Callable[[], str | None]
+        self,
+        settings: CollectorSettings,
+        store: Store,
+        dashboard: Dashboard,
+        lookup_node: Callable[[], str | None],
+        node: RayNode | None = None,
     ) -> None:
+        """`node` finds the sessions, if they are not those of Ray's temporary directory in the settings."""
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._settings = settings
         self._store = store
         self._destination = Destination(store, settings.cluster)
-        self.node = RayNode(
+        self.node = node or RayNode(
             settings.ray_root,
             head=settings.head,
             node_id=settings.node_id,
@@ -151,7 +157,17 @@ class Collector:
         if self._journal.is_on:
             self._journal_writer.start()
 
-    def finish(self) -> bool:
+    def note_command(self, session: str, command: Command) -> None:
+        """Note in the ledger which command the session belongs to, and how it ended."""
+        with self._ledgers.lock:
+            self._ledgers.session(session).command = command
+
+    def finish_earlier_sessions(self) -> None:
+        """Store the logs of sessions before the current one, whose processes are known to be dead."""
+        if self._settings.logs:
+            self._logs.finish_earlier()
+
+    def finish(self, ending: Ending = Ending()) -> bool:  # noqa: B008  # frozen
         """Upload the rest within the grace period; True if nothing is left."""
         final = FinalUploads(
             self._settings.shutdown_grace,
@@ -165,6 +181,7 @@ class Collector:
             self._publisher,
             self._connect,
             self._logged,
+            ending,
         )
         deadline = time.monotonic() + self._settings.shutdown_grace
         self._stop.set()

@@ -39,6 +39,20 @@ _SHARE_FOR_LINES = 1 / 4
 """Part of the grace period in which nothing but the last lines is uploaded, if they take so long."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of the end of Ray when its collector ends."""
+
+    quiet_seconds: float = QUIET_SECONDS
+    is_left_running: bool = False
+    """Whether Ray runs on, without a collector; then there is nothing to wait for."""
+
+    @property
+    def word(self) -> str:
+        """`ended` in the ledger, if everything is stored."""
+        return "left" if self.is_left_running else "graceful"
+
+
 class Outcome(Protocol):
     """How a logged attempt ended."""
 
@@ -60,6 +74,7 @@ class FinalUploads:
     publisher: LedgerPublisher
     connect: Callable[[], None]
     logged: Callable[[str], AbstractContextManager[Outcome]]
+    ending: Ending
     _first_lines: threading.Event = field(default_factory=threading.Event)
     """Set when the lines that were written before the stop are stored, or cannot be."""
     _events_tried: threading.Event = field(default_factory=threading.Event)
@@ -101,10 +116,13 @@ class FinalUploads:
 
     def _wait_for_ray(self) -> None:
         """Wait for the last events and log lines of Ray, which is usually stopped at the same time."""
+        if self.ending.is_left_running:
+            return
         latest = self._deadline - self.grace * (1 - _SHARE_FOR_RAY)
-        earliest = time.monotonic() + QUIET_SECONDS
+        quiet = self.ending.quiet_seconds
+        earliest = time.monotonic() + quiet
         while time.monotonic() < latest:
-            if time.monotonic() > max(earliest, self.ingest.last_post + QUIET_SECONDS) and not self.node.is_alive():
+            if time.monotonic() > max(earliest, self.ingest.last_post + quiet) and not self.node.is_alive():
                 return
             time.sleep(_TICK)
 
@@ -183,7 +201,7 @@ class FinalUploads:
 
         def publish() -> None:
             with self.logged("uploading the ledger") as outcome:
-                self.publisher.publish_last(all_stored=all_stored, unsent=waiting)
+                self.publisher.publish_last(all_stored=all_stored, unsent=waiting, end=self.ending.word)
             if outcome.succeeded:
                 stored.set()
 

@@ -52,13 +52,16 @@ class LedgerPublisher:
             self._due = time.monotonic() + LEDGER_INTERVAL
         self._book.forget({current.name} if current else set())
 
-    def publish_last(self, *, all_stored: bool, unsent: Sequence[Segment]) -> None:
-        """Upload the final ledgers of this process, with the spool segments that could not be uploaded."""
+    def publish_last(self, *, all_stored: bool, unsent: Sequence[Segment], end: str = "graceful") -> None:
+        """Upload the final ledgers of this process, with the spool segments that could not be uploaded.
+
+        `end` is how the session ended, if everything is stored.
+        """
         self._count_ingest()
         current = self._node.current()
         for name, ledger in self._publishable():
             if current is not None and current.name == name:
-                ledger.ended = "graceful" if all_stored else None
+                ledger.ended = end if all_stored else None
                 _name_unsent(ledger, unsent)
             self._upload(name, ledger, live=False)
 

@@ -33,6 +33,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     events_quarantined: Count | None = None
     events_dropped_by_ray: Count | None = None
     log_bytes_lost: Count | None = None
+    command: Text | None = None
+    """The command of `ray-history run` that was recorded."""
+    exit_code: Count | None = None
+    exit_signal: Name | None = None
+    """The signal that ended it, such as SIGKILL."""
+    stopped_by: Name | None = None
+    """The signal that its user sent to it."""
     nodes: Count | None = None
     nodes_with_files: Count | None = None
     nodes_without_files: Count | None = None

@@ -9,6 +9,7 @@ Each line is {source, name, node_id, body}:
 * `log_end`: what the last lines of a head's log tell, as {shutdown, last, finished_jobs};
 * `worker_log`: a worker or driver process in the name of a log file, as {worker_id, worker_type, pid};
 * `ledger`: the ledger of one node;
+* `command`: the command of `ray-history run` in such a ledger;
 * `node`: a node in the listing, with the number of its files.
 """
 
@@ -184,6 +185,8 @@ def _ledger(store: Store, key: str, problems: list[str]) -> Iterator[bytes]:
         # Fields of later versions stay, unless something in it is invalid.
         parsed = None if found else _parsed(body, key, problems)
         yield _document("ledger", node, node, ledger if parsed is None else parsed)
+        if ledger.command is not None:
+            yield _document("command", node, node, ledger.command)
 
 
 def _head(logs: LogFiles, log_file: LogFile) -> Iterator[bytes]:

@@ -30,6 +30,12 @@ def row_of(server: Served) -> Element | None:
     return next(row for row in page.all("tr") if row.all("td", "c-name"))
 
 
+def ran_by(exit_code: int | None, signal: str = "", stopped_by: str = "") -> dict[str, Any]:
+    """The ledger of a head that `ray-history run` recorded, whose dashboard was gone at the end."""
+    end = {"ended": 1.1e9, "exit_code": exit_code, "signal": signal, "stopped_by": stopped_by}
+    return head("graceful", version=GONE) | {"command": {"arguments": ["python", "train.py"], "pid": 3} | end}
+
+
 def head(ended: str | None, **polled: Any) -> dict[str, Any]:
     return {"role": "head", "ended": ended, "started": 1e9, "alive_until": 1e9 + 1, "polled": polled}
 
@@ -43,6 +49,11 @@ def head(ended: str | None, **polled: Any) -> dict[str, Any]:
         ("ended", head("graceful", version=ANSWERED), b"one\n", TO_WORKERS),
         ("ended", head("graceful", version=GONE), b"", b""),
         ("lost contact", head(None, version=GONE), b"one\n", b""),
+        ("ended", ran_by(0), STOPPED, RAYLET),
+        ("failed", ran_by(1), STOPPED, RAYLET),
+        ("failed", ran_by(None, "SIGSEGV"), b"one\n", b""),
+        ("killed", ran_by(None, "SIGKILL"), b"one\n", b""),
+        ("stopped", ran_by(1, stopped_by="SIGINT"), b"one\n", b""),
         ("stopped", None, STOPPED, b""),
         ("ended", None, b"one\n", b""),
     ],
@@ -56,7 +67,9 @@ def test_the_badge_names_the_end_with_its_evidence(
     with served(store, tmp_path / "cache") as server:
         end = server.get(f"{session}/_completeness").json["end"]
         assert end["word"] == word
-        if word == "stopped":
+        if ledger and "command" in ledger:
+            assert end["evidence"].startswith("python train.py ")
+        elif word == "stopped":
             assert "received SIGTERM" in end["evidence"]
         pill = parsed(server.get(f"{session}/_session", BROWSER).body).all("span", "pill")[0]
         assert pill.text.lower().startswith(word)
@@ -66,7 +79,7 @@ def test_the_badge_names_the_end_with_its_evidence(
         dot = row.one("span", "dot").attributes
         assert dot["aria-label"] == word, "the same word in the list"
         assert dot["title"] == f"{word.capitalize()}: {end['evidence']}"
-        assert (word in row.one("td", "c-dur").text) == (word in ("stopped", "killed"))
+        assert (word in row.one("td", "c-dur").text) == (word in ("failed", "stopped", "killed"))
         bar = parsed(server.get(f"{session}/", BROWSER).body).all("span", "hb-pill")[0]
         assert word in bar.text
         assert bar.attributes["title"].startswith(end["evidence"])

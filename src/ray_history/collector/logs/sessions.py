@@ -63,6 +63,7 @@ class SessionLogs:
         """Whether the current session is stored for the last time, after a stop."""
         self._claims = Claims()
         self._finishing: threading.Thread | None = None
+        self._finish_turn = threading.Lock()
         self._finished: set[str] = {path.stem for path in self._state.glob("*.finished")}
 
     def tick(self) -> bool:
@@ -119,6 +120,11 @@ class SessionLogs:
             self._count(shipper)
             self._count_left(shipper)
 
+    def finish_earlier(self) -> None:
+        """Store the sessions before the current one now: their processes are known to be dead."""
+        for session, node in list(self._ended(is_dead=True)):
+            self._finish_one(session, node)
+
     def close(self) -> None:
         """Close all files, and let another collector continue."""
         for shipper in self._current:
@@ -174,17 +180,24 @@ class SessionLogs:
             self._finishing = threading.Thread(target=self._finish_one, args=ended, name="finish session", daemon=True)
             self._finishing.start()
 
-    def _ended(self) -> Iterator[tuple[RaySession, str]]:
+    def _ended(self, *, is_dead: bool = False) -> Iterator[tuple[RaySession, str]]:
         current = self._node.current()
         for session in self._node.ended_sessions():
             # If nothing shows the node id in an ended session, the current one is used.
             node = self._node.node_id(session) or (self._node.node_id(current) if current else None)
-            if session.name in self._finished or node is None or not session.logs.is_dir() or not _is_quiet(session):
+            if session.name in self._finished or node is None or not session.logs.is_dir():
+                continue
+            if not is_dead and not _is_quiet(session):
                 continue
             if self._claims.take(session.logs, node):
                 yield session, node
 
     def _finish_one(self, session: RaySession, node: str) -> None:
+        with self._finish_turn:
+            if session.name not in self._finished:
+                self._finish_now(session, node)
+
+    def _finish_now(self, session: RaySession, node: str) -> None:
         shippers = self._shippers(session, node)
         failures: list[str] = []
         complete = True

@@ -56,6 +56,7 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
         "life": "DRIVER_JOB_LIFECYCLE_EVENT",
         "polled_driver polled_alone": "restful__api__jobs",
         "observation ranked_observation submission": _SUBMISSIONS,
+        "command outcome": "command",
     },
     "placement_groups": {
         "definition": "PLACEMENT_GROUP_DEFINITION_EVENT",

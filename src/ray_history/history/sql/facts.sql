@@ -48,6 +48,13 @@ head as (
     order by coalesce(try_cast(body->>'started' as double), 0) desc
     limit 1
 ),
+-- The command of `ray-history run`, and how it ended.
+command as (
+    select
+        max_by(body, coalesce(try_cast(body->>'ended' as double), 0)) as body
+    from document
+    where source = 'command'
+),
 ledger as (
     select
         count(*) as collectors,
@@ -111,6 +118,10 @@ select
         else 'lost'
     end as ended,
     ledger.* exclude (graceful),
+    left(array_to_string(from_json(command.body->'arguments', '["VARCHAR"]'), ' '), 1000) as command,
+    to_bigint(command.body->>'exit_code') as exit_code,
+    non_empty(command.body->>'signal') as exit_signal,
+    non_empty(command.body->>'stopped_by') as stopped_by,
     (select count(*) from nodes) as nodes,
     (select count(*) from document where source = 'node') as nodes_with_files,
     (select count(*) from nodes where node_id not in (select node_id from document where source in ('node', 'ledger')))
@@ -123,4 +134,4 @@ select
     (select count(*) from observed_tasks where is_listed and is_user_task(type, is_internal) and state = 'FAILED')
         as failed_tasks,
     (select count(*) from observed_tasks where has_most_spans) as tasks_with_most_spans
-from answer, log_head, log_end, ledger, lifetime
+from answer, log_head, log_end, command, ledger, lifetime

@@ -1,7 +1,8 @@
 -- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. Submissions come from
 -- SUBMISSION_JOB events (of a later Ray), the file EXPORT_SUBMISSION_JOB or polling. The row has the most advanced
 -- status of all sources, and each field from the best source that has it, in that order. Drivers come from DRIVER_JOB
--- events, or from polling where these are missing.
+-- events, or from polling where these are missing. How a script ended, only `ray-history run` knows: for Ray, each driver
+-- that is gone has succeeded.
 with definition as (
     select
         hex_id(body->>'jobId', 4) as job_id,
@@ -178,6 +179,37 @@ submission as (
 last_driver as (
     select * from driver
     qualify submission_id is null or job_id = max(job_id) over (partition by submission_id)
+),
+-- The command that was run beside its collector, once it has ended.
+command as (
+    select
+        body->>'pid' as pid,
+        to_bigint(body->>'exit_code') as exit_code,
+        non_empty(body->>'signal') as signal,
+        non_empty(body->>'stopped_by') as stopped_by,
+        possible_ns(try_cast(try_cast(body->>'ended' as double) * 1e9 as bigint)) as ended_ns
+    from document
+    where source = 'command' and ended_ns <= moment and (exit_code is not null or signal is not null)
+    order by ended_ns desc
+    limit 1
+),
+-- Its driver is the process that it became, or the only driver that was not submitted: of `uv run` or a shell it is a child.
+outcome as (
+    select
+        driver.job_id,
+        case when stopped_by is not null then 'STOPPED' when exit_code = 0 then 'SUCCEEDED' else 'FAILED' end as status,
+        case when stopped_by is null and exit_code = 0 then null else concat(
+            case when stopped_by is not null then concat('Stopped by ', stopped_by, '. ') end,
+            case when exit_code is null then concat('The command was ended by ', signal, '.')
+            else concat('The command exited with code ', exit_code, '.') end
+        ) end as message,
+        exit_code,
+        ended_ns
+    from driver, command
+    where driver.submission_id is null and not coalesce(driver.is_internal, false)
+    qualify
+        row_number() over (order by driver.driver_pid is not distinct from command.pid desc, driver.job_id desc) = 1
+        and (driver.driver_pid is not distinct from command.pid or count(*) over () = 1)
 )
 select
     last_driver.job_id,
@@ -187,28 +219,33 @@ select
         as type,
     coalesce(
         submission.status,
+        outcome.status,
         case when last_driver.end_ns is null then 'RUNNING' else 'SUCCEEDED' end
     ) as status,
-    submission.message,
+    coalesce(submission.message, outcome.message) as message,
     submission.error_type,
     first_of(start_ms) as start_ms,
     case
         when submission.submission_id is not null then submission.end_ms
         when last_driver.end_ns is not null then first_of(end_ms)
+        else ray_ms(outcome.ended_ns)
     end as end_ms,
     coalesce(first_of(metadata), '{}')::json as metadata,
     coalesce(first_of(runtime_env), '{}'::json) as runtime_env,
     submission.driver_agent_http_address,
     case when submission.submission_id is not null then first_of(driver_node_id) end as driver_node_id,
-    submission.driver_exit_code,
+    coalesce(submission.driver_exit_code, outcome.exit_code) as driver_exit_code,
     coalesce(node.node_ip, polled_driver.ip) as driver_ip,
     last_driver.driver_pid,
     -- The log alone ends no job: it is newer than all other sources, and counts once the session is over.
-    coalesce(last_driver.end_ns, case when logged.end_ns <= moment then logged.end_ns end) as driver_end_ns,
+    coalesce(
+        last_driver.end_ns, outcome.ended_ns, case when logged.end_ns <= moment then logged.end_ns end
+    ) as driver_end_ns,
     submission.submission_id is null and coalesce(last_driver.is_internal, false) as is_internal
 from last_driver
 full join submission on submission.submission_id = last_driver.submission_id
 left join nodes_at(moment) as node on node.node_id = last_driver.driver_node_id
 left join polled_driver on polled_driver.job_id = last_driver.job_id
 left join drivers_finished_in_logs() as logged on logged.job_id = last_driver.job_id
+left join outcome on outcome.job_id = last_driver.job_id
 where last_driver.job_id is not null or submission.submission_id is not null

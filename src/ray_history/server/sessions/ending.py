@@ -2,6 +2,8 @@
 
 A session without a word for its end is `ended`: nothing in the archive says whether Ray was stopped or killed. The logs
 and ledgers of the head are read when the index is built, so a list needs only summaries.
+
+The end of a command that `ray-history run` recorded comes first: Ray is stopped with its script, however that ended.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.liveness import State
 from ray_history.server.sessions.overview import SessionOverview
 
-Word = Literal["live", "ended", "stopped", "killed", "lost contact", "unknown"]
+Word = Literal["live", "ended", "failed", "stopped", "killed", "lost contact", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ def ending_of(overview: SessionOverview, state: State, *, redact: bool) -> Endin
 def _ending(state: State, facts: Facts, *, is_shut_down: bool, redact: bool) -> Ending:
     if state == "live":
         return Ending("live", "Its collectors still send heartbeats.")
+    if facts.exit_code is not None or facts.exit_signal:
+        return _ending_of_command(facts, redact=redact)
     if state == "lost":
         return Ending("lost contact", "The heartbeats stopped without a shutdown. It may have run on after that.")
     if state == "unknown":
@@ -56,3 +60,13 @@ def _ending(state: State, facts: Facts, *, is_shut_down: bool, redact: bool) -> 
     if is_shut_down:
         return Ending("ended", "Its collectors shut down cleanly.")
     return Ending("ended", "The time of its last sign of life: its collectors wrote no ledger.")
+
+
+def _ending_of_command(facts: Facts, *, redact: bool) -> Ending:
+    command = facts.command or "its command"
+    command = clip(redacted(command) if redact else command, 200)
+    how = f"was ended by {facts.exit_signal}" if facts.exit_signal else f"exited with code {facts.exit_code}"
+    if facts.stopped_by:
+        return Ending("stopped", f"{command} was stopped by {facts.stopped_by}, and {how}.")
+    word: Word = "ended" if facts.exit_code == 0 else "killed" if facts.exit_signal == "SIGKILL" else "failed"
+    return Ending(word, f"{command} {how}.")

@@ -1,0 +1,162 @@
+"""`ray-history run`: run a command, and record the Ray that it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ray_history.archive.names import dns_name
+from ray_history.archive.settings import DEFAULT_ARCHIVE, StorageOptions
+from ray_history.local.environment import EXPORT_ADDRESS
+
+from .options import take, with_settings
+
+if TYPE_CHECKING:
+    from ray_history.local.command import Outcome
+    from ray_history.local.messages import RecordedSession
+
+RUNS = Path("~/.ray-history/runs")
+"""Where each recorder keeps its spool and its log while it runs."""
+_SCRIPT = re.compile(r"\S+[.](py|sh|ipynb)")
+_PROGRAM = re.compile(r"[^-=\s][^=\s]*")
+_LAUNCHER = re.compile(r"(python|pypy)[\d.]*|(ba|z)?sh|uvx?|conda|poetry|env|nohup|nice|time|run")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME = 50
+
+
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "max_content_width": 110}
+)
+@with_settings(StorageOptions)
+@click.option("--namespace", default="default", show_default=True, help="Namespace of the sessions.")
+@click.option("--cluster", metavar="NAME", show_default="the name of the script", help="Cluster of the sessions.")
+@click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(words: tuple[str, ...], namespace: str, cluster: str | None, **options: str) -> None:
+    """Run a command, such as `python train.py`, and record the Ray that it starts.
+
+    The command keeps its output, its terminal, its signals and its exit code. A Ray that it leaves running is recorded
+    to its end, in the background.
+    """
+    from ray_history.local.command import CannotStart, leave, run
+
+    storage = take(StorageOptions, dict(options)).or_default(os.environ, quiet=True)
+    storage.resolve(os.environ)  # refused before the command starts
+    place = _Place(storage, dns_name(namespace, "namespace"), dns_name(cluster or cluster_name(words), "cluster"))
+    if address := os.environ.get(EXPORT_ADDRESS):
+        _say(f"Ray's events go to {address} already, as {EXPORT_ADDRESS} says; only logs and state are recorded")
+    try:
+        outcome = run(
+            words, storage=asdict(storage), namespace=place.namespace, cluster=place.cluster, home=_new_home()
+        )
+    except CannotStart as error:
+        _say(str(error))
+        sys.exit(error.code)
+    with suppress(KeyboardInterrupt):
+        _report(outcome, place)
+    leave(outcome.returncode)
+
+
+def cluster_name(words: Sequence[str]) -> str:
+    """A name for the sessions of a command: that of its script or module, otherwise of its program."""
+    script = next((Path(word).stem for word in words if _SCRIPT.fullmatch(word)), "")
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    programs = (Path(word).name for word in takewhile(lambda word: word != "-c", words) if _PROGRAM.fullmatch(word))
+    name = script or module or next((name for name in programs if not _LAUNCHER.fullmatch(name)), "")
+    return _NOT_IN_NAMES.sub("-", name.lower())[:_LONGEST_NAME].strip("-") or "local"
+
+
+def _new_home() -> Path:
+    """An empty directory for the recorder, in the home directory if that can be written to."""
+    try:
+        runs = RUNS.expanduser()
+        runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=runs))
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="ray-history-"))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the sessions of a command are."""
+
+    storage: StorageOptions
+    namespace: str
+    cluster: str
+
+    def link(self, session: str) -> str:
+        """The address of the page of a session; where no server runs, with the command that starts one."""
+        from ray_history.local.server import running_server
+
+        url = self.storage.resolve(os.environ).url
+        path = f"/s/{self.namespace}/{self.cluster}/{session}/_session"
+        if server := running_server(url):
+            return server + path
+        given = f" --storage {url}" if url != Path(DEFAULT_ARCHIVE).expanduser().as_uri() else ""
+        return f"http://127.0.0.1:8080{path} (after: ray-history ui{given})"
+
+
+def _report(outcome: Outcome, place: _Place) -> None:
+    """Say in a few lines what was recorded, and where it can be seen."""
+    recorded = outcome.recorded
+    if recorded is None:
+        _say("the recorder has not finished yet; it goes on in the background")
+        return
+    if not recorded.sessions:
+        _say("the command started no Ray on this machine; nothing was recorded")
+        return
+    for session in recorded.sessions:
+        if note := _note(session):
+            _say(note)
+    if not recorded.is_complete:
+        _say(f"not everything could be stored; the rest, and the log of the recorder, are in {RUNS}")
+    here = [session.name for session in recorded.sessions if session.is_ours or not session.exports_to]
+    if here and outcome.returncode and (line := _decisive_line(place, here[-1])):
+        _say(line)
+    for name in here:
+        _say(place.link(name))
+
+
+def _note(session: RecordedSession) -> str:
+    """What is special about the recording of a session; empty for one that the command started and ended."""
+    if session.is_ours:
+        return f"{session.name} still runs; it is recorded to its end, in the background" if session.is_running else ""
+    if session.exports_to:
+        return f"{session.name} is recorded by the collector at {session.exports_to}; look for it there"
+    return f"{session.name} was started without recording: its logs and its state are recorded from now on, no events"
+
+
+def _decisive_line(place: _Place, session: str) -> str:
+    """The error of most failed tasks of a session, from its index, which is built; empty if no task failed."""
+    from ray_history.archive.catalog import read_catalog
+    from ray_history.index.locks import CancelToken
+    from ray_history.index.prebuild import prebuild
+    from ray_history.index.settings import IndexSettings, make_indexer
+
+    indexer = make_indexer(place.storage.resolve(os.environ), IndexSettings())
+    try:
+        found = read_catalog(indexer.store).find(place.namespace, place.cluster, session).sessions
+        for outcome in prebuild(indexer, found, CancelToken()):
+            if outcome.error:
+                return f"the session cannot be opened: {outcome.error}"
+        summary = indexer.summaries.read(found[0]) if found else None
+    finally:
+        indexer.close()
+    if summary is None or not summary.failures:
+        return ""
+    first = summary.failures[0]
+    times = "once" if first.count == 1 else f"{first.count} times"
+    return f"{first.name} failed {times}: {first.text or first.kind}"
+
+
+def _say(text: str) -> None:
+    click.echo(f"ray-history: {text}", err=True)
