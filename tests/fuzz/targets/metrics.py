@@ -16,11 +16,17 @@ from ray_history.decoding import DECODING_ERRORS
 from ray_history.metrics.block import MAX_KEY, MAX_SAMPLES, UP, CorruptBlock, OpenBlock, read_block
 from ray_history.metrics.dashboards import FILE_SUFFIX, MAX_BYTES, InvalidDashboards, pack, unpack
 from ray_history.metrics.exposition import NAME_LABEL, InvalidSeries, labels_of, samples
+from ray_history.metrics.grafana.charts import ChartMaker
+from ray_history.metrics.grafana.dashboard import InvalidDashboard, read_dashboard
+from ray_history.metrics.grafana.pickers import choices
+from ray_history.metrics.grafana.times import InvalidTime, TimeRange, moment, steps
+from ray_history.metrics.grafana.variables import texts
 from ray_history.metrics.promql.errors import PromQLError
 from ray_history.metrics.promql.evaluate import evaluate
 from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.samples import SampleReader
 from ray_history.server.metrics import prometheus
+from ray_history.server.metrics.panels import Patterns
 from ray_history.zstandard import zstd
 from tests.fuzz.target import target
 
@@ -106,6 +112,58 @@ def metric_workers(data: bytes) -> None:
         for name, node in workers.owners(data).items():
             assert re.fullmatch("[0-9a-f]{56}", node)
             assert 0 < int(name.rpartition(":")[2]) < 65_536
+
+
+def _written_dashboards() -> list[bytes]:
+    panel = (
+        b'{"uid": "a", "templating": {"list": [{"name": "v", "type": "query", "includeAll": true,'
+        b' "query": "label_values(ray_tasks{}, Name)"}]}, "panels": [{"type": "row", "panels": [{"id": 1,'
+        b' "type": "graph",'
+        b' "targets": [{"expr": "ray_tasks{Name=~\\"$v\\"}", "legendFormat": "{{State, Name}}", "refId": "A"}],'
+        b' "yaxes": [{"min": "0"}], "seriesOverrides": [{"alias": "/(F.*)+$/i", "hiddenSeries": true}]}]}]}'
+    )
+    return [panel, b'{"panels": [{"id": 2, "type": "gauge", "fieldConfig": {"defaults": {"unit": "s"}}}]}']
+
+
+@target(
+    "dashboards_of_grafana",
+    _written_dashboards,
+    tokens=(
+        b'"alias": "/',
+        b'"expr": "',
+        b"$__range",
+        b"{{",
+        b"label_values(",
+        b"query_result(",
+        b'"regex": "',
+        b"\\ud800",
+    ),
+    is_linear=False,
+    examples=100,
+)
+def dashboards_of_grafana(data: bytes) -> None:
+    """A dashboard is read or refused as a whole; each of its panels is drawn or says why not, and each variable too."""
+    shown = TimeRange(_START, _START + 120_000)
+    with _reader() as reader, suppress(InvalidDashboard):
+        dashboard = read_dashboard(data)
+        patterns = Patterns(reader._database)
+        values = texts(dashboard, {"v": ["f", "g"]}, shown, 30_000)
+        maker = ChartMaker(reader, patterns.matching, lambda: Limits(max_samples=100_000, max_cells=10_000))
+        for panel in (panel for row in dashboard.rows for panel in row.panels[:5]):
+            chart = maker.chart(panel, values, steps(shown, 30_000))
+            assert all(len(series.values) == len(chart.times) for series in chart.series)
+        for variable in dashboard.variables[:5]:
+            with suppress(PromQLError, ValueError):
+                found = choices(variable, values, reader, shown.end, Limits(), patterns.extracting)
+                assert all(isinstance(value, str) for value in found)
+
+
+@target("grafana_times", lambda: [b"now-5m", b"now-2d/d", b"17e11", b"2026-01-31T12:00:00+02:00"], tokens=(b"now",))
+def grafana_times(data: bytes) -> None:
+    """A moment, none, or InvalidTime."""
+    with suppress(InvalidTime):
+        found = moment(data.decode(errors="replace"), _START)
+        assert found is None or isinstance(found, int)
 
 
 _QUERIES = (

@@ -19,7 +19,7 @@ from ray_history.history.registry import TABLES
 from ray_history.server.api.openapi import document
 from ray_history.server.routes import ROUTES
 from tests.metrics import generated
-from tests.server.metrics.recorded_sessions import write_metrics
+from tests.server.metrics.recorded_sessions import write_dashboards, write_metrics
 from tests.server.serving import Served, served
 from tests.support.captured import captured, write_archive
 
@@ -34,6 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     owner = Cluster("default", "demo")
     write_archive(store, Generation.C, owner)
     write_metrics(store, generated.cluster(["up", "sum(ray_tasks) by (State)"], scrapes=10), owner, captured().session)
+    write_dashboards(store, "2.60", owner, captured().session)
     for file in (folder / "archive").rglob("*"):
         os.utime(file, (1e9, 1e9))  # long ago: nothing is followed
     with served(store, folder / "cache") as running:
@@ -59,6 +60,12 @@ def existing_values(server: Served) -> dict[str, list[str]]:
         "query": ["up", "sum(rate(ray_tasks[5m])) by (State)", "vector(1)", "(("],
         "match[]": ["up", "{job='ray'}", "sum(up)"],
         "label": ["__name__", "instance"],
+        "uid": ["rayDefaultDashboard", "rayDataDashboard"],
+        "panel": ["24", "41", "4", "14"],
+        "panelId": ["24", "41"],
+        "variable": ["Instance", "RayNodeType", "DatasetID"],
+        "from": ["now-5m", "1790000000000"],
+        "to": ["now", "1790000060000"],
     }
 
 

@@ -123,9 +123,13 @@ def test_ranges_are_relative_to_the_end_of_the_session_or_to_the_moment(server: 
 def test_a_panel_without_data_in_its_range_can_be_widened_to_the_session(server: Served) -> None:
     path = memory_panel(server)
     gone = {"var-Instance": INSTANCES[0], "from": START - 10_000_000, "to": START - 9_000_000}
-    assert panel(server, path, **gone)["from_ms"] == START, "a range outside of the session is all of it"
-    early = {"from": START, "to": START + 1000, "var-SessionName": "another"}
-    assert panel(server, path, whole=1, **early)["widened"] is False, "nothing is there either"
+    shown = panel(server, path, **gone)
+    assert (shown["from_ms"], shown["widened"]) == (START, True), "a range outside of the session is all of it"
+    early = {"from": START, "to": START + 1}
+    assert panel(server, path, **early)["widened"] is False
+    assert panel(server, path, whole=1, **early)["widened"] is False, "there are values at that moment"
+    shown = panel(server, path, whole=1, **early, **{"var-SessionName": "another"})
+    assert (shown["widened"], shown["series"]) == (True, [])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ def series_name(template: str, labels: Labels, query: str) -> str:
     """`{{label}}` stands for a label, and `{{a, b}}`, which Ray writes for two, for both."""
     if not template or template == "__auto":
         return _written(labels) or query[:_LONGEST]
-    return _PLACE.sub(lambda found: _values(found[1], labels), template)[:_LONGEST].strip()
+    name = _PLACE.sub(lambda found: _values(found[1], labels), template)[:_LONGEST].strip()
+    return name or _written(labels) or "Value"
 
 
 def _values(names: str, labels: Labels) -> str:

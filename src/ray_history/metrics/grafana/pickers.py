@@ -22,7 +22,7 @@ from .variables import filled_in
 
 MAX_VALUES = 1000
 
-_LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
+_LABEL_VALUES = re.compile(r"\s*label_values\((?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL)
 _QUERY_RESULT = re.compile(r"\s*query_result\((?P<query>.+)\)\s*", re.DOTALL)
 
 Extracting = Callable[[str, Sequence[str]], Sequence[str]]

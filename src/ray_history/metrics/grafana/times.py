@@ -48,12 +48,12 @@ def moment(text: str, now: int) -> int | None:
         raise InvalidTime(f"invalid time {text[:40]!r}: expected now-5m or milliseconds since 1970") from None
 
 
-def shown_range(start: str, end: str, whole: TimeRange) -> TimeRange:
-    """The part of the session between two moments; the whole session if it has none there."""
+def shown_range(start: str, end: str, whole: TimeRange) -> TimeRange | None:
+    """The part of the session between two moments; None if it has none there."""
     first, last = moment(start, whole.end), moment(end, whole.end)
     first = whole.start if first is None else max(first, whole.start)
     last = whole.end if last is None else min(last, whole.end)
-    return TimeRange(first, last) if first < last else whole
+    return TimeRange(first, last) if first < last or (first, last) == (whole.start, whole.end) else None
 
 
 def step(shown: TimeRange, points: int) -> int:

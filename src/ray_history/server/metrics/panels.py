@@ -11,13 +11,13 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from ray_history import __version__
-from ray_history.history.read.tables import Tables
 from ray_history.metrics.grafana.charts import Chart, ChartMaker
 from ray_history.metrics.grafana.dashboard import Dashboard, InvalidDashboard, Panel
 from ray_history.metrics.grafana.pickers import choices
 from ray_history.metrics.grafana.times import InvalidTime, TimeRange, shown_range, step, steps
 from ray_history.metrics.grafana.variables import texts
 from ray_history.metrics.promql.errors import PromQLError
+from ray_history.metrics.promql.samples import Database
 from ray_history.server.http.query_params import boolean, integer
 from ray_history.server.http.responses import ApiError, plain_json
 from ray_history.server.metrics.dashboards import charts, dashboard
@@ -52,7 +52,8 @@ class Question:
     def whole(self) -> TimeRange:
         return whole_range(self.request, self.recorded)
 
-    def shown(self) -> TimeRange:
+    def shown(self) -> TimeRange | None:
+        """The range that is asked for; None if the session has nothing there."""
         query = self.request.query
         try:
             return shown_range(query.get("from", ""), query.get("to", ""), self.whole)
@@ -94,13 +95,13 @@ def panel(request: SessionRequest) -> Response:
         raise ApiError(404, f"the dashboard {question.dashboard.uid[:100]!r} has no panel {number[:20]!r}")
     width = min(max(integer(request.query, "width", 600), _NARROWEST), _WIDEST)
     may_widen = boolean(request.query, "whole", default=False)
-    shown, whole = question.shown(), question.whole
+    asked, whole = question.shown(), question.whole
+    shown = asked or whole
     drawing, step_ms = _drawing(question, found, shown, width)
-    is_widened = may_widen and not drawing.series and not drawing.problems and shown != whole
-    if is_widened:
+    if may_widen and shown != whole and not drawing.series and not drawing.problems:
         shown = whole
         drawing, step_ms = _drawing(question, found, shown, width)
-    return plain_json(_panel_json(found, drawing, shown, step_ms, is_widened=is_widened and bool(drawing.series)))
+    return plain_json(_panel_json(found, drawing, shown, step_ms, is_widened=shown != asked))
 
 
 def _drawing(question: Question, found: Panel, shown: TimeRange, width: int) -> tuple[Chart, int]:
@@ -151,7 +152,7 @@ def variable(request: SessionRequest) -> Response:
     found = question.dashboard.variable(name)
     if found is None:
         raise ApiError(404, f"the dashboard {question.dashboard.uid[:100]!r} has no variable {name[:100]!r}")
-    shown = question.shown()
+    shown = question.shown() or question.whole
     patterns, reader = Patterns(request.tables), question.recorded.reader
     try:
         values = choices(
@@ -177,7 +178,7 @@ def health(_: SessionRequest) -> Response:
 class Patterns:
     """Regular expressions of dashboards, in DuckDB: RE2 takes linear time, whatever their author wrote."""
 
-    tables: Tables
+    database: Database
 
     def matching(self, pattern: str, names: Sequence[str]) -> list[bool]:
         """Which names contain a match."""
@@ -195,6 +196,6 @@ class Patterns:
         listed = "(select unnest($2::varchar[]) as name, generate_subscripts($2::varchar[], 1) as place)"
         query = f"select {expression.replace('?', '$1')} from {listed} order by place"
         try:
-            return [found for (found,) in self.tables.rows(query, [pattern, list(names)])]
+            return [found for (found,) in self.database.rows(query, [pattern, list(names)])]
         except (duckdb.InvalidInputException, duckdb.BinderException) as error:
             raise ValueError(f"invalid regular expression {pattern[:100]!r}: {error}") from error

@@ -95,9 +95,9 @@ class Panel {
     this.tableButton.hidden = false;
     if (this.tableButton.ariaPressed === 'true') { this.place.append(this.table()); return; }
     this.describe();
+    if (chart.kind === 'piechart' || (chart.legend && chart.kind === 'graph')) this.drawLegend();  // it takes room from the plot
     this.plot = drawn(this.place, chart, this.series, this.write, plot => this.showTip(plot));
     if (this.plot) this.listen();
-    if (chart.legend || chart.kind === 'piechart') this.drawLegend();
     this.section.dataset.drawn = chart.kind;
     performance.mark('chart drawn');
   }

@@ -100,7 +100,9 @@ const lineChart = (place, chart, series, write, onCursor) => {
     legend: { show: false },
     bands,
     cursor: {
-      sync: { key: 'charts', setSeries: false },
+      y: false,
+      // The others follow the cursor, and not the drag: the range is changed once.
+      sync: { key: 'charts', setSeries: false, filters: { pub: type => type === 'mousemove' || type === 'mouseleave', sub: () => true } },
       drag: { x: true, y: false, setScale: false },
       points: { size: 6 },
       bind: { dblclick: () => () => range.back() },

@@ -3,11 +3,12 @@
 
 const COLORS = ['#73bf69', '#f2cc0c', '#5794f2', '#ff9830', '#f2495c', '#b877d9', '#8ab8ff', '#fa6400', '#37872d', '#e0b400',
   '#1f60c4', '#c4162a', '#a352cc', '#96d98d', '#ffcb7d', '#ff7383', '#ca95e5', '#3d71d9'];
-const NAMED = { red: '#f2495c', orange: '#ff9830', yellow: '#f2cc0c', green: '#73bf69', blue: '#5794f2', purple: '#b877d9' };
+const NAMED = new Map(Object.entries({
+  red: '#f2495c', orange: '#ff9830', yellow: '#f2cc0c', green: '#73bf69', blue: '#5794f2', purple: '#b877d9' }));
 
 const colorOf = (wanted, number) => {
   if (/^#[0-9a-f]{6}$/i.test(wanted ?? '')) return wanted;
-  return NAMED[wanted] ?? COLORS[number % COLORS.length];
+  return NAMED.get(wanted) ?? COLORS[number % COLORS.length];
 };
 const withAlpha = (color, share) => color + Math.round(Math.min(Math.max(share, 0), 1) * 255).toString(16).padStart(2, '0');
 

@@ -47,11 +47,11 @@ const UNITS = {
   none: (value, digits) => rounded(value, digits),
   '': (value, digits) => scaled(value, digits, 1000, COUNTS),
 };
-const WORDS = { ops: 'ops/s', reqps: 'req/s', rowsps: 'rows/s' };
+const WORDS = new Map([['ops', 'ops/s'], ['reqps', 'req/s'], ['rowsps', 'rows/s']]);
 
 // How values of a unit are written; a unit that is none of Grafana's is a word behind the number.
 const writer = unit => {
-  const found = Object.hasOwn(UNITS, unit) ? UNITS[unit] : undefined, word = WORDS[unit] ?? unit;
+  const found = Object.hasOwn(UNITS, unit) ? UNITS[unit] : undefined, word = WORDS.get(unit) ?? unit;
   const write = found ?? ((value, digits) => `${UNITS.short(value, digits)} ${word}`);
   return (value, digits = 4) => (value === null || value === undefined ? '–' : write(value, digits));
 };
