@@ -146,7 +146,7 @@ def dashboards_of_grafana(data: bytes) -> None:
     shown = TimeRange(_START, _START + 120_000)
     with _reader() as reader, suppress(InvalidDashboard):
         dashboard = read_dashboard(data)
-        patterns = Patterns(reader._database)
+        patterns = Patterns(reader.database)
         values = texts(dashboard, {"v": ["f", "g"]}, shown, 30_000)
         maker = ChartMaker(reader, patterns.matching, lambda: Limits(max_samples=100_000, max_cells=10_000))
         for panel in (panel for row in dashboard.rows for panel in row.panels[:5]):
