@@ -22,6 +22,7 @@ from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
 
 from .fleets import write_fleet
+from .session.charted import write_charted
 from .written_sessions import SESSION, Slow, ran, write_session
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -74,6 +75,13 @@ def test_a_session(axe: Axe, page: Page, fleet: Served) -> None:
     page.open(f"{fleet.url}{S}/_session")
     page.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert axe.grave_findings(page) == []
+
+
+def test_a_session_with_metrics(axe: Axe, page: Page, tmp_path: Path) -> None:
+    with served(write_charted(tmp_path), tmp_path / "cache") as server:
+        page.open(f"{server.url}/s/default/written/{SESSION}/_session")
+        page.wait("document.querySelector('.mark')")
+        assert axe.grave_findings(page) == []
 
 
 def test_the_bar_above_the_dashboard(axe: Axe, page: Page, fleet: Served) -> None:

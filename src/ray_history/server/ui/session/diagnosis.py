@@ -21,6 +21,7 @@ from ray_history.server.ui.session.departures import DeadActor, DepartedNode, de
 from ray_history.server.ui.session.failures import MOST_GROUPS, Group, count_failures, failure_groups
 from ray_history.server.ui.session.headline import Findings, Headline, causes
 from ray_history.server.ui.session.jobs import jobs_of
+from ray_history.server.ui.session.memory import with_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def diagnose(request: SessionRequest) -> Diagnosis:
         actors=actors.failed,
         actors_left_out=actors.left_out,
         nodes=nodes,
-        headline=Findings(counts.failed_attempts, groups, nodes, jobs_of(request)).headline(),
+        headline=with_memory(request, Findings(counts.failed_attempts, groups, nodes, jobs_of(request)).headline()),
         largest_cause=cause.error if cause else None,
         cause_began_ns=cause.first_ns if cause else None,
         internal=_internal(request),
@@ -103,11 +104,12 @@ def _internal(request: SessionRequest) -> Internal:
 
 def answer(request: SessionRequest) -> Response:
     """What went wrong: failed tasks by error and function, dead actors, nodes that left."""
-    completeness = completeness_report(request).all.as_json()
+    completeness, found = completeness_report(request).all.as_json(), diagnose(request)
     body: dict[str, Any] = {
         "session": request.open.session.name,
         "completeness": completeness,
-        **asdict(diagnose(request)),
+        **asdict(found),
+        "headline": found.headline and {"title": found.headline.title, "text": found.headline.text},
     }
     for group in body["groups"]:
         trace: dict[str, Any] = group["example"]["trace"]

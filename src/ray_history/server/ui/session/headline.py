@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ray_history.server import formatting
 from ray_history.server.ui.session.departures import DepartedNode
@@ -28,6 +28,10 @@ _IN_WORDS = {
 class Headline:
     title: str
     text: str
+    node_id: str | None = field(default=None, compare=False)
+    """The node on which it happened, if it is one."""
+    at_ns: int | None = field(default=None, compare=False)
+    """When it happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class Cause:
     def node_id(self) -> str | None:
         nodes = {group.node_id for group in self.groups}
         return nodes.pop() if len(nodes) == 1 else None
+
+    @property
+    def first_node_id(self) -> str | None:
+        """The node of the first failure."""
+        return min(self.groups, key=lambda group: group.first_ns).example.node_id
 
     @property
     def in_words(self) -> str:
@@ -93,7 +102,8 @@ class Findings:
         if cause:
             words = cause.in_words
             title = words[:1].upper() + words[1:] if cause.error in _IN_WORDS else words
-            return Headline(f"{title} at {_clock(cause.first_ns)}", self._share(cause))
+            title = f"{title} at {_clock(cause.first_ns)}"
+            return Headline(title, self._share(cause), cause.first_node_id, cause.first_ns)
         return None
 
     def _about_jobs(self, failed: Sequence[Job]) -> Headline:
@@ -106,14 +116,15 @@ class Findings:
         before = causes([group for group in self.groups if job.job_id in group.jobs and group.first_ns <= end])
         if not before:
             return Headline(title, job.reason or "")
-        return Headline(f"{title} after {before[0].in_words} at {_clock(before[0].first_ns)}", self._share(before[0]))
+        title += f" after {before[0].in_words} at {_clock(before[0].first_ns)}"
+        return Headline(title, self._share(before[0]), before[0].first_node_id, before[0].first_ns)
 
     def _about_nodes(self, lost: Sequence[DepartedNode], cause: Cause | None) -> Headline:
         node, lost_at = lost[0], _clock(lost[0].end_ns or 0)
         title = f"Node {node.name} was lost at {lost_at}"
         if len(lost) > 1:
             title = f"{len(lost)} nodes were lost, the first, {node.name}, at {lost_at}"
-        return Headline(title, self._share(cause) if cause else node.reason)
+        return Headline(title, self._share(cause) if cause else node.reason, node.node_id, node.end_ns)
 
     def _share(self, cause: Cause) -> str:
         """How many of the failed attempts a cause explains, and the node if it left, too."""

@@ -13,6 +13,7 @@ from ray_history.ray_variables import recording_variables
 from ray_history.server.completeness.report import completeness_report
 from ray_history.server.dashboard.builds import Frontends
 from ray_history.server.formatting import OWNER_KINDS
+from ray_history.server.metrics.dashboards import NO_SAMPLES
 from ray_history.server.redaction.rules import HIDDEN
 from ray_history.server.sessions.ending import Word, ending
 from ray_history.server.sessions.endpoint import Handler, SessionRequest
@@ -24,6 +25,7 @@ from ray_history.server.ui.session.download import download_size
 from ray_history.server.ui.session.failures import Group
 from ray_history.server.ui.session.jobs import Job, jobs_of
 from ray_history.server.ui.session.log_suggestions import suggest_logs
+from ray_history.server.ui.session.metric_lanes import metric_lanes
 from ray_history.server.ui.session.timeline_chart import Lane, TimelineChart, lane, timeline_chart
 
 _SHOWN_GROUPS = 50
@@ -80,6 +82,8 @@ def session_page(frontends: Frontends) -> Handler:
             groups_left_out=max(0, len(diagnosis.groups) - _SHOWN_GROUPS) + diagnosis.groups_left_out,
             failed_link=_failed_link,
             timeline=timeline,
+            metrics=metric_lanes(request),
+            no_metrics=NO_SAMPLES,
             job_lanes=_job_lanes(jobs, timeline) if timeline else [],
             first_failure=_first_failure(diagnosis, timeline),
             completeness=completeness_report(request),

@@ -99,7 +99,7 @@ def timeline_chart(request: SessionRequest) -> TimelineChart | None:
         round_up(max(bar.total for bar in bars)),
         [_node_lane(request, node, start, end) for node in _drawn(nodes)],
         len(nodes),
-        _ticks(start, end),
+        axis_ticks(start, end),
     )
 
 
@@ -229,7 +229,8 @@ def lane(
     return Lane(name, title, begin, width, look, ends_badly)
 
 
-def _ticks(start: int, end: int) -> list[Tick]:
+def axis_ticks(start: int, end: int) -> list[Tick]:
+    """Round times between two moments."""
     step = round_step(end - start, _STEPS_NS, _MOST_TICKS)
     form = "%b %-d" if step >= DAY * _SECOND else "%H:%M" if step >= MINUTE * _SECOND else "%H:%M:%S"
     # On a phone the text of a tick is a fifth of the width.

@@ -1,0 +1,140 @@
+"""The metrics of a session at a glance: a few charts of two lines each, over its whole time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ray_history.metrics.promql.errors import PromQLError
+from ray_history.metrics.promql.evaluate import evaluate
+from ray_history.metrics.promql.vector import Times, Vector
+from ray_history.server.metrics.recorded import Recorded, limits
+
+MOST_STEPS = 160
+_SHORTEST_STEP = 1_000
+
+Unit = Literal["%", "bytes", "bytes/s", "tasks"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    name: str
+    promql: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    name: str
+    unit: Unit
+    queries: tuple[_Query, _Query]
+
+
+_MEMORY = "100 * ray_node_mem_used / ray_node_mem_total"
+_GPU_MEMORY = "100 * ray_node_gram_used / (ray_node_gram_used + ray_node_gram_available)"
+_OF_USERS = 'Name!~"JobSupervisor.*|_ray_internal.*"'
+
+CHARTS = (
+    _Chart(
+        "CPU",
+        "%",
+        (
+            _Query("mean", "avg(ray_node_cpu_utilization)"),
+            _Query("highest", "max(ray_node_cpu_utilization)"),
+        ),
+    ),
+    _Chart("Memory", "%", (_Query("mean", f"avg({_MEMORY})"), _Query("highest", f"max({_MEMORY})"))),
+    _Chart(
+        "GPU",
+        "%",
+        (
+            _Query("mean", "avg(ray_node_gpus_utilization)"),
+            _Query("highest", "max(ray_node_gpus_utilization)"),
+        ),
+    ),
+    _Chart(
+        "GPU memory",
+        "%",
+        (_Query("mean", f"avg({_GPU_MEMORY})"), _Query("highest", f"max({_GPU_MEMORY})")),
+    ),
+    _Chart(
+        "Object store",
+        "bytes",
+        (
+            _Query("in memory", 'sum(ray_object_store_memory{Location!="SPILLED"})'),
+            _Query("spilled", 'sum(ray_object_store_memory{Location="SPILLED"})'),
+        ),
+    ),
+    _Chart(
+        "Tasks",
+        "tasks",
+        (
+            _Query("running", f'clamp_min(sum(ray_tasks{{State=~"RUNNING.*",{_OF_USERS}}}), 0)'),
+            _Query("waiting", f'clamp_min(sum(ray_tasks{{State!~"RUNNING.*|FINISHED|FAILED",{_OF_USERS}}}), 0)'),
+        ),
+    ),
+    _Chart(
+        "Network",
+        "bytes/s",
+        (
+            _Query("received", "sum(ray_node_network_receive_speed)"),
+            _Query("sent", "sum(ray_node_network_send_speed)"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallLine:
+    """The values of a line; None where there are none."""
+
+    name: str
+    values: list[float | None]
+
+    @property
+    def most(self) -> float:
+        return max(value for value in self.values if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChart:
+    """One chart, whose lines have a value at each step."""
+
+    name: str
+    unit: Unit
+    lines: list[SmallLine]
+    problem: str = ""
+    """Why it has no lines."""
+
+
+def steps(start_ms: int, end_ms: int) -> Times:
+    """The moments at which the lines have values."""
+    step = max(-(-(end_ms - start_ms) // MOST_STEPS), _SHORTEST_STEP)
+    return np.arange(start_ms, end_ms + 1, step, dtype=np.int64)
+
+
+def small_charts(found: Recorded, times: Times) -> Iterator[SmallChart]:
+    """The charts that have values."""
+    for chart in CHARTS:
+        try:
+            lines = [line for query in chart.queries if (line := _line(found, query, times)) is not None]
+        except PromQLError as error:
+            yield SmallChart(chart.name, chart.unit, [], str(error))
+            continue
+        if len(lines) == 2 and lines[0].values == lines[1].values and chart.unit == "%":  # a single node, or GPU
+            lines = [SmallLine("", lines[0].values)]
+        if lines:
+            yield SmallChart(chart.name, chart.unit, lines)
+
+
+def _line(found: Recorded, query: _Query, times: Times) -> SmallLine | None:
+    value = evaluate(found.reader, query.promql, times, limits())
+    if not isinstance(value, Vector) or not len(value):
+        return None
+    shown = value.present[0] & np.isfinite(value.values[0])
+    if not shown.any():
+        return None
+    pairs = zip(value.values[0].tolist(), shown.tolist(), strict=True)
+    return SmallLine(query.name, [each if is_shown else None for each, is_shown in pairs])
