@@ -37,9 +37,17 @@ def of(node: str, hour: int) -> LogFile:
     return LogFile(node, "raylet.out", 9, datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=hour), None, ())
 
 
+OLD_DUMP = (
+    'Local id: -7 Local resources: {"total":{CPU: [30000], GPU: [10000, 5000], node:192.0.2.2: [10000], a b: [25000]}}, '
+    '"available": {CPU: [0]}}, "labels":{"cap":"side",} is_draining: 0 Cluster resources: {"total":{CPU: 9}}\n'
+)
+"""Of Ray 2.49."""
+
+
 @pytest.mark.parametrize("prefix", ["", "[state-dump] ", "[2026-11-15 20:55:39,543 I 7 7] (raylet) [state-dump] "])
-def test_the_first_lines_of_a_raylet_describe_its_node(prefix: str) -> None:
-    assert node_in(f"before\n{STARTED}{prefix}{DUMP}".encode(), NODE) == {
+@pytest.mark.parametrize("dump", [DUMP, OLD_DUMP])
+def test_the_first_lines_of_a_raylet_describe_its_node(prefix: str, dump: str) -> None:
+    assert node_in(f"before\n{STARTED}{prefix}{dump}".encode(), NODE) == {
         "started": "2026-11-15 20:55:39,542",
         "node_ip": "192.0.2.2",
         "hostname": "vm",

@@ -26,7 +26,7 @@ _STARTED = re.compile(
     rb"object_manager address: \S{1,70} hostname: (?P<hostname>\S{1,253})$",
     re.MULTILINE,
 )
-_RESOURCES, _AVAILABLE, _LABELS = b'Local resources: {"total":{', b'}, "available": {', b'}, "labels":{'
+_RESOURCES, _AVAILABLE, _LABELS = b'Local resources: {"total":{', b'}, "available": {', b', "labels":{'
 _INSTANCES = re.compile(r"\d{1,18}(, \d{1,18}){0,999}")
 _UNITS = 10_000
 """A resource is logged in ten thousandths, one number per instance."""
@@ -61,8 +61,9 @@ def node_in(text: bytes, node_id: str) -> dict[str, Any] | None:
     dump = text.partition(_RESOURCES)[2].partition(b"\n")[0]
     resources, marker, rest = dump.partition(_AVAILABLE)
     if marker:
-        node["resources_total"] = _amounts(resources.decode(errors="replace"))
-        node["labels"] = _labels(rest.partition(_LABELS)[2].partition(b"}")[0])
+        # Ray 2.49 writes a second brace, and a comma after the last label.
+        node["resources_total"] = _amounts(resources.removesuffix(b"}").decode(errors="replace"))
+        node["labels"] = _labels(rest.partition(_LABELS)[2].partition(b"}")[0].removesuffix(b","))
     return node
 
 
