@@ -90,11 +90,12 @@ def _differences(found: Sequence[Summary]) -> Iterator[str]:
     routes: dict[str, set[str]] = defaultdict(set)
     clusters: dict[str, set[str]] = defaultdict(set)
     for each in found:
+        capture = f"{each['ray']} {each['scenario']}"
         for place in each["differences"]:
-            why = reason(place["route"], place["path"])
+            why = reason(place["route"], place["path"], capture)
             leaves[why] += place["leaves"]
             routes[why].add(f"`{place['route']}`")
-            clusters[why].add(f"{each['ray']} {each['scenario']}")
+            clusters[why].add(capture)
     yield "All differences, by reason:"
     yield ""
     yield _row("reason", "leaves", "routes", "captures")

@@ -11,14 +11,23 @@ class Reason(NamedTuple):
 
     route: re.Pattern[str]
     path: re.Pattern[str]
+    capture: re.Pattern[str]
+    """Of which captures, such as `2.49 calm`."""
     text: str
 
 
-def _reason(route: str, path: str, text: str) -> Reason:
-    return Reason(re.compile(route), re.compile(path), text)
+def _reason(route: str, path: str, text: str, *, capture: str = "") -> Reason:
+    return Reason(re.compile(route), re.compile(path), re.compile(capture), text)
 
 
 REASONS = (
+    _reason(
+        r"/api/v0/tasks( filtered)?$",
+        r"events|start_time_ms",
+        "the constructor of an actor that restarted: Ray up to 2.52 shows its last start beside its first end; here it "
+        "is the first start",
+        capture=r"^2\.(49|5[0-2]) calm$",
+    ),
     _reason(
         r"tasks/timeline",
         r"",
@@ -57,7 +66,8 @@ REASONS = (
     _reason(
         r"/events",
         r"",
-        "events that were written after the answer, or that Ray lists by job only after somebody asked for that job",
+        "events that were written after the answer, that Ray lists by job only after somebody asked for that job, or "
+        "that the agent of another node could not report to the head",
     ),
     _reason(
         r"/api/v0/tasks filtered",
@@ -83,6 +93,10 @@ REASONS = (
 UNEXPLAINED = "not explained yet"
 
 
-def reason(route: str, path: str) -> str:
-    """Why leaves of a route differ at a place."""
-    return next((each.text for each in REASONS if each.route.search(route) and each.path.search(path)), UNEXPLAINED)
+def reason(route: str, path: str, capture: str) -> str:
+    """Why leaves of a route differ at a place, in this capture."""
+
+    def matches(each: Reason) -> bool:
+        return bool(each.route.search(route) and each.path.search(path) and each.capture.search(capture))
+
+    return next((each.text for each in REASONS if matches(each)), UNEXPLAINED)

@@ -81,7 +81,11 @@ def test_values_without_an_id_are_compared_as_a_multiset() -> None:
 
 
 def test_every_recorded_difference_has_a_reason() -> None:
-    places = {(place["route"], place["path"]) for found in document.results() for place in found["differences"]}
+    places = {
+        (place["route"], place["path"], f"{found['ray']} {found['scenario']}")
+        for found in document.results()
+        for place in found["differences"]
+    }
     assert {place for place in places if reasons.reason(*place) == reasons.UNEXPLAINED} == set()
 
 

@@ -38,8 +38,9 @@ def of(node: str, hour: int) -> LogFile:
 
 
 OLD_DUMP = (
-    'Local id: -7 Local resources: {"total":{CPU: [30000], GPU: [10000, 5000], node:192.0.2.2: [10000], a b: [25000]}}, '
-    '"available": {CPU: [0]}}, "labels":{"cap":"side",} is_draining: 0 Cluster resources: {"total":{CPU: 9}}\n'
+    DUMP.replace('}, "available"', '}}, "available"')
+    .replace('}, "labels"', '}}, "labels"')
+    .replace('"side"}}', '"side",}')
 )
 """Of Ray 2.49."""
 
