@@ -29,7 +29,7 @@ from .running import LIVE, RunningCluster
 
 NOTE = b"x-ray-history-note"
 _AVAILABLE_FOR = 3600.0
-_PREPARE_AFTER = 2.0
+_PREPARE_AFTER = 1.0
 """Seconds for which a head is awaited alone."""
 _CLOCK_SKEW = 60.0
 """Seconds by which the clocks of Kubernetes and of a head may differ."""

@@ -31,7 +31,7 @@ from .running import RunningCluster
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 4.5
+_PATIENCE = 4.0
 """Seconds in which an answer has to begin, and in which it has to continue unless it is a log."""
 _TIMEOUT = 60.0
 """Seconds for a whole answer, except for a log that is followed."""
