@@ -51,9 +51,9 @@ def _read(session: OpenSession) -> Recorded | None:
     earliest = session.session.started * 1000 - _DAY
     latest = (session.ended_ns or time.time_ns()) // 1_000_000 + _DAY
     query = f"select min(first_ms), max(last_ms) from {blocks} where last_ms is not null and {{}} group by target"
-    targets = tables.rows(query.format(f"first_ms >= {earliest} and last_ms <= {latest}")) or tables.rows(
-        query.format(f"last_ms <= {latest}")
-    )
+    # If no block is within the session, the end of the session is wrong rather than all clocks.
+    believable = (f"first_ms >= {earliest} and last_ms <= {latest}", f"last_ms <= {latest}", "true")
+    targets = next((rows for each in believable if (rows := tables.rows(query.format(each)))), None)
     if not targets:
         return None
     last_ms = _last_common([last for _, last in targets], _GROWING_SLACK if session.may_grow else _SLACK)
