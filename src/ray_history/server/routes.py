@@ -17,11 +17,12 @@ from ray_history.server.api import (
     train,
 )
 from ray_history.server.completeness import status
-from ray_history.server.logs import browse
+from ray_history.server.logs import browse, search
 from ray_history.server.logs import routes as logs
 from ray_history.server.metrics import routes as metrics
 from ray_history.server.sessions.routes import SessionRoute
 from ray_history.server.ui.grafana import page as grafana
+from ray_history.server.ui.log import page as log
 from ray_history.server.ui.session import diagnosis, download
 
 ROUTES: tuple[SessionRoute, ...] = (
@@ -30,6 +31,8 @@ ROUTES: tuple[SessionRoute, ...] = (
     *listing.routes,
     *logs.routes,
     *browse.routes,
+    *search.routes,
+    *log.routes,
     *nodes.routes,
     *actors.routes,
     *jobs.routes,

@@ -19,7 +19,14 @@ from ray_history.server.http.responses import JSON, ApiError
 from ray_history.server.logs.follow import follow
 from ray_history.server.logs.listing import list_logs
 from ray_history.server.logs.stream import log_bytes, remove_colours
-from ray_history.server.logs.targets import NODE_ID, NODE_IP, Target, requested_target, submission_file
+from ray_history.server.logs.targets import (
+    NODE_ID,
+    NODE_IP,
+    TARGET_PARAMETERS,
+    Target,
+    requested_target,
+    submission_file,
+)
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.routes import (
     FLAG,
@@ -118,13 +125,7 @@ def _as_json(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 _NODE = (NODE_ID, NODE_IP)
 _FILE = (
-    Parameter("filename", TEXT, "Log file of this name."),
-    Parameter("task_id", TEXT, "Output of this task."),
-    Parameter("attempt_number", NUMBER, "Attempt of the task."),
-    Parameter("actor_id", TEXT, "Output of this actor."),
-    Parameter("pid", NUMBER, "Output of this process."),
-    Parameter("submission_id", TEXT, "Output of the driver of this submitted job."),
-    Parameter("suffix", one_of_texts("out", "err"), "Output stream."),
+    *TARGET_PARAMETERS,
     Parameter("lines", NUMBER, "Number of lines from the end; -1 for the whole file."),
     Parameter("filter_ansi_code", FLAG, "Strip terminal colors."),
     Parameter("download_filename", TEXT, "File name to save the log under."),
@@ -144,7 +145,7 @@ routes = [
     SessionRoute(
         "/api/v0/logs/{media_type}",
         send_log,
-        parameters=(*_NODE, *_FILE),
+        parameters=_FILE,
         path_schemas={"media_type": one_of_texts("file", "stream")},
         content=PLAIN_TEXT,
         forwarded=True,

@@ -20,10 +20,23 @@ from ray_history.server.http.responses import ApiError
 from ray_history.server.logs.task_output import RAN, Worker, find_output
 from ray_history.server.logs.worker_files import worker_file, worker_files
 from ray_history.server.sessions.endpoint import SessionRequest
-from ray_history.server.sessions.routes import TEXT, Parameter
+from ray_history.server.sessions.routes import NUMBER, TEXT, Parameter, one_of_texts
 
 NODE_ID = Parameter("node_id", TEXT, "Node ID.")
 NODE_IP = Parameter("node_ip", TEXT, "Node IP address.")
+
+TARGET_PARAMETERS = (
+    NODE_ID,
+    NODE_IP,
+    Parameter("filename", TEXT, "Log file of this name."),
+    Parameter("task_id", TEXT, "Output of this task."),
+    Parameter("attempt_number", NUMBER, "Attempt of the task."),
+    Parameter("actor_id", TEXT, "Output of this actor."),
+    Parameter("pid", NUMBER, "Output of this process."),
+    Parameter("submission_id", TEXT, "Output of the driver of this submitted job."),
+    Parameter("suffix", one_of_texts("out", "err"), "Output stream."),
+)
+"""What `requested_target` reads."""
 
 _ON_THE_NODE = re.compile(r"/.*/session_[^/]+/logs/(?P<name>.+)")
 """The path of a log file on its node, as Ray's messages show it."""

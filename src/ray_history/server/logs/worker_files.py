@@ -23,3 +23,13 @@ def worker_files(logs: LogFiles, node: str, suffix: str, *, worker: str = "", pi
         match = _WORKER.fullmatch(file.name)
         if match and match["suffix"] == suffix and worker in ("", match["worker"]) and pid in ("", match["pid"]):
             yield file
+
+
+def other_stream(logs: LogFiles, file: LogFile) -> LogFile | None:
+    """The standard error of a worker whose output this is, and the other way round."""
+    match = _WORKER.fullmatch(file.name)
+    if match is None:
+        return None
+    suffix = "err" if match["suffix"] == "out" else "out"
+    found = worker_files(logs, file.node, suffix, worker=match["worker"], pid=match["pid"])
+    return max(found, key=lambda each: each.size, default=None)

@@ -97,5 +97,5 @@ def test_a_file_is_suggested_once_and_the_list_is_short() -> None:
 
 def test_addresses_of_a_suggestion() -> None:
     log = Suggestion("n", "a b.log", 1, "")
-    assert log.as_text == "api/v0/logs/file?node_id=n&filename=a+b.log&lines=-1&inline=1"
+    assert log.page == "_log?node_id=n&filename=a+b.log"
     assert log.in_dashboard == "#/logs/viewer?nodeId=n&fileName=a+b.log"

@@ -107,11 +107,10 @@ def test_the_failures_of_a_group_are_found_in_the_api(server: Served, page: Elem
         assert len(found) == int(group.one("div", "count").text), group.one("h3").text
 
 
-def test_a_suggested_log_is_shown_as_text(server: Served, page: Element) -> None:
+def test_a_suggested_log_is_a_page(server: Served, page: Element) -> None:
     links = {link.text: link.attributes["href"] for link in section(page, "h-l").all("a", "mono")}
     answer = server.get(links["job-driver-fx-fail.log"])
-    assert answer.headers["content-disposition"] == "inline"
-    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["content-type"].startswith("text/html")
     assert b"ValueError: x" in answer.body
 
 

@@ -40,11 +40,9 @@ class Suggestion:
     why: str
 
     @property
-    def as_text(self) -> str:
-        """The address of the whole file as text, below that of the session."""
-        return "api/v0/logs/file?" + urlencode(
-            {"node_id": self.node_id, "filename": self.name, "lines": -1, "inline": 1}
-        )
+    def page(self) -> str:
+        """The address of its page, below that of the session."""
+        return "_log?" + urlencode({"node_id": self.node_id, "filename": self.name})
 
     @property
     def in_dashboard(self) -> str:
