@@ -27,7 +27,12 @@ from .recorder import Recorder
 
 NAME = "measured"
 NODE_VARIABLE = "RAY_HISTORY_MEASURED_NODE"
-SLOW_MACHINE = {"RAY_raylet_start_wait_time_s": "90", "RAY_agent_register_timeout_ms": "120000"}
+SLOW_MACHINE = {
+    "RAY_raylet_start_wait_time_s": "90",
+    "RAY_agent_register_timeout_ms": "120000",
+    "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "110",  # after 30 s the dashboard ends
+}
+"""Ray's patience with its own processes while they start."""
 TRIES = 5
 
 
