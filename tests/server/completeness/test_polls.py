@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ray_history.archive.catalog import read_catalog
 from ray_history.archive.layout import endpoint_name
 from ray_history.collector.polling.endpoints import UNFINISHED_TASKS
@@ -37,9 +39,27 @@ def test_tasks_say_how_old_the_poll_is_that_fills_them(tmp_path: Path) -> None:
     asked = {"polled": {UNFINISHED_TASKS.url: {"newest": "answered", "answered": START / 1e9 + 3}}}
     found = warnings(tmp_path, CUT_OFF, LEDGER | asked, UNFINISHED_TASKS.url, total=1, num_filtered=1, result=[RUNNING])
     assert found["tasks"] == (
-        "What no event reports of 1 attempt of tasks is shown from the dashboard's list of unfinished tasks "
+        "What no event reports of 1 attempt of tasks is shown from the dashboard's list of tasks "
         "(as of 20:00:03 UTC, 2 s before the end)."
     )
+
+
+@pytest.mark.parametrize(
+    ("polled", "said"),
+    [
+        ([], "Tasks and actors are unknown: no event files were stored."),
+        ([RUNNING], "No event files were stored: only tasks in the dashboard's list are known (as of "),
+    ],
+)
+def test_without_events_only_the_tasks_of_a_poll_are_known(
+    tmp_path: Path, polled: list[dict[str, Any]], said: str
+) -> None:
+    endpoints = {endpoint_name(UNFINISHED_TASKS.url): {"data": {"result": {"result": polled}}}} if polled else {}
+    store = write_session(tmp_path, [], endpoints=endpoints, ledgers={NODE: LEDGER})
+    store.delete_many([info.key for info in store.list("") if "_events/" in info.key])
+    with served(store, tmp_path / "cache") as server:
+        result = server.get(f"{ADDRESS}/api/v0/tasks").json["data"]["result"]
+    assert (result["total"], said in result["partial_failure_warning"]) == (len(polled), True)
 
 
 def test_tasks_that_a_poll_completes_are_no_reason_for_an_error_in_clients_of_ray(tmp_path: Path) -> None:

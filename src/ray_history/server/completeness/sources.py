@@ -93,6 +93,8 @@ def missing(request: SessionRequest) -> dict[str, str]:
 
 def _with_outcomes(request: SessionRequest, need: Need) -> str:
     """The warning, with what the ledgers say about requests to the dashboard."""
+    if need.any_of == TABLES["tasks"].sources and (polled := age(request, [TABLES["tasks"].path])):
+        return f"No event files were stored: only tasks in the dashboard's list are known ({polled})."
     asked = {url: each for ledger in request.open.ledgers.values() for url, each in ledger.polled.items()}
     text = need.unknown
     for path in need.any_of:
@@ -135,13 +137,13 @@ def _from_polls(request: SessionRequest, listing: str) -> str:
 
 
 def _unfinished(request: SessionRequest) -> str:
-    """The events of some tasks lack what the dashboard's list of unfinished tasks has."""
+    """The events of some tasks lack what the dashboard's list of tasks has."""
     number, polled = polled_attempts(request), age(request, [TABLES["tasks"].path])
     if not number:
         return ""
     return (
         f"What no event reports of {plural(number, 'attempt')} of tasks is shown from the dashboard's list of "
-        f"unfinished tasks ({polled})."
+        f"tasks ({polled})."
     )
 
 
