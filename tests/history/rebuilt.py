@@ -419,6 +419,13 @@ def polled_jobs(*rows: Row) -> Event:
     return document("endpoint", "restful__api__jobs__", list(rows))
 
 
+def logged_submission(submission: str, end: str, at: int) -> Event:
+    """A line of the log about jobs: that one has started, or with `end` how it completed."""
+    message = f"Completed a ray job {submission} with a status {end}" if end else f"Started a ray job {submission}."
+    body = {"event_id": f"{at:036x}", "timestamp": str(ms(at) // 1000), "source_type": "JOBS", "message": message}
+    return document("log_event", "events/event_JOBS.log", body | {"custom_fields": {"submission_id": submission}}, NODE)
+
+
 def exported_submission(submission: str, status: str, at: int, **fields: Any) -> Event:
     data = {"submission_job_id": submission, "status": status, "entrypoint": "python job.py", "metadata": {}, **fields}
     body = {"event_id": "8a6CFab5E1", "timestamp": ms(at) // 1000, "source_type": "EXPORT_SUBMISSION_JOB"}

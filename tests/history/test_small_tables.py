@@ -37,6 +37,7 @@ from tests.history.rebuilt import (
     job,
     job_life,
     lifecycle,
+    logged_submission,
     ms,
     node,
     node_life,
@@ -725,6 +726,38 @@ def test_the_most_advanced_status_of_all_sources_counts(built: Built) -> None:
     row = built(job(submission="sub"), documents=[polled_jobs(POLLED_JOB), exported]).row("jobs")
     assert some(row, "status message end_time") == ("SUCCEEDED", "Job finished successfully.", ms(9))
     assert row["driver_agent_http_address"] == "http://192.0.2.7:52365"
+
+
+def test_the_log_about_jobs_has_the_end_that_no_other_source_has(built: Built) -> None:
+    driver = [job(submission="sub"), job_life("CREATED", 2), job_life("FINISHED", 8)]
+    logged = [logged_submission("sub", "", 1), logged_submission("sub", "FAILED. Exit code 3.", 9)]
+    row = built(*driver, documents=logged).row("jobs")
+    assert some(row, "type status message start_time end_time job_id entrypoint") == (
+        *("SUBMISSION", "FAILED", "Exit code 3.", ms(1), ms(9), JOB, "python job.py"),
+    )
+    tables = built(*driver, documents=[polled_jobs(POLLED_JOB), *logged])
+    assert some(tables.row("jobs"), "status end_time start_time") == ("FAILED", ms(9), POLLED_JOB["start_time"])
+    assert some(tables.row("jobs", View(at=ns(5))), "status message end_time") == (
+        "RUNNING",
+        POLLED_JOB["message"],
+        None,
+    )
+    ended = POLLED_JOB | {"status": "FAILED", "end_time": ms(8.7), "message": "Polled."}
+    row = built(*driver, documents=[*logged, polled_jobs(ended)]).row("jobs")
+    assert some(row, "status end_time message") == ("FAILED", ms(8.7), "Polled.")
+    quoted = logged_submission("sub", "SUCCEEDED.", 9)
+    quoted["body"]["custom_fields"]["submission_id"] = "sub with"
+    assert built(documents=[quoted]).rows("jobs") == []
+
+
+def test_without_any_source_the_result_of_a_submission_is_unknown(built: Built) -> None:
+    tables = built(job(submission="sub"), job_life("CREATED", 2), job_life("FINISHED", 8))
+    unknown = "The driver has finished, with an unknown result."
+    assert some(tables.row("jobs"), "status message end_time") == ("RUNNING", unknown, ms(8))
+    closed = tables.row("jobs", View(closed_at=ns(60)))
+    assert some(closed, "status message") == (
+        *("FAILED", "The cluster was terminated. Its driver had finished, with an unknown result."),
+    )
 
 
 def test_an_unknown_status_ranks_lowest(built: Built) -> None:

@@ -399,7 +399,7 @@ _JOBS = Table(
     precedence=Precedence(
         sources={
             "submission": "the most advanced of SUBMISSION_JOB events (not sent by any Ray version yet), "
-            "`export_events/event_EXPORT_SUBMISSION_JOB.log` and polled `/api/jobs/`",
+            "`export_events/event_EXPORT_SUBMISSION_JOB.log`, polled `/api/jobs/` and `events/event_JOBS.log`",
             "last_driver": "DRIVER_JOB events, or polled `/api/jobs/` where none arrived",
             "polled_driver": "polled `/api/jobs/`",
         },

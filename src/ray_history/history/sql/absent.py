@@ -17,7 +17,9 @@ import msgspec
 
 _COLUMNS = Path(__file__).with_name("columns.json")
 
-_SUBMISSIONS = "SUBMISSION_JOB_DEFINITION_EVENT SUBMISSION_JOB_LIFECYCLE_EVENT export_event restful__api__jobs"
+_SUBMISSIONS = (
+    "SUBMISSION_JOB_DEFINITION_EVENT SUBMISSION_JOB_LIFECYCLE_EVENT export_event restful__api__jobs log_event"
+)
 
 LATER = "later"
 """What happened after the moment of the query. At the end of time there is nothing."""
@@ -55,6 +57,7 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
         "definition": "DRIVER_JOB_DEFINITION_EVENT",
         "life": "DRIVER_JOB_LIFECYCLE_EVENT",
         "polled_driver polled_alone": "restful__api__jobs",
+        "job_log": "log_event",
         "observation ranked_observation submission": _SUBMISSIONS,
         "command outcome": "command",
     },

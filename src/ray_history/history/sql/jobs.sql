@@ -1,8 +1,8 @@
 -- jobs: driver jobs and submission jobs joined into one row each, as the dashboard lists them. Submissions come from
--- SUBMISSION_JOB events (of a later Ray), the file EXPORT_SUBMISSION_JOB or polling. The row has the most advanced
--- status of all sources, and each field from the best source that has it, in that order. Drivers come from DRIVER_JOB
--- events, or from polling where these are missing. How a script ended, only `ray-history run` knows: for Ray, each driver
--- that is gone has succeeded.
+-- SUBMISSION_JOB events (of a later Ray), the file EXPORT_SUBMISSION_JOB, polling, or the log of events about jobs. The
+-- row has the most advanced status of all sources, and each field from the best source that has it, in that order.
+-- Drivers come from DRIVER_JOB events, or from polling where these are missing. How a script ended, only
+-- `ray-history run` knows: for Ray, each driver that is gone has succeeded, unless it was submitted.
 with definition as (
     select
         hex_id(body->>'jobId', 4) as job_id,
@@ -71,6 +71,17 @@ driver as (
     full join polled_alone using (job_id)
     left join ended_jobs(moment) as ended using (job_id)
 ),
+-- "Started a ray job NAME." and "Completed a ray job NAME with a status FAILED. The reason", in whole seconds.
+job_log as (
+    select
+        body->>'$.custom_fields.submission_id' as submission_id,
+        try(to_bigint(body->>'timestamp') * 1000) as at_ms,
+        body->>'message' as line,
+        concat('Completed a ray job ', submission_id, ' with a status ') as completed,
+        case when starts_with(line, completed) then substr(line, length(completed) + 1) end as outcome
+    from document
+    where source = 'log_event' and body->>'source_type' = 'JOBS'
+),
 -- Each observation of a submission: its source, its status at that time, its fields.
 observation as (
     select
@@ -137,6 +148,17 @@ observation as (
         to_bigint(row->>'driver_exit_code') as driver_exit_code
     from polled_jobs()
     where row->>'type' = 'SUBMISSION'
+    union all by name
+    select
+        submission_id,
+        4 as source,
+        at_ms * 1000000 as seen_ns,
+        if(outcome is null, 'PENDING', regexp_extract(outcome, '^(SUCCEEDED|FAILED|STOPPED)[.]', 1)) as status,
+        non_empty(trim(regexp_replace(outcome, '^[A-Z]+[.]', ''))) as message,
+        if(outcome is null, at_ms, null) as start_ms,
+        if(outcome is null, null, at_ms) as end_ms
+    from job_log
+    where outcome is not null or line = concat('Started a ray job ', submission_id, '.')
 ),
 ranked_observation as (
     select
@@ -162,7 +184,7 @@ submission as (
         latest(message, rank) as message,
         latest(error_type, rank) as error_type,
         latest(entrypoint, rank) as entrypoint,
-        min(start_ms) as start_ms,
+        coalesce(min(start_ms) filter (source < 4), min(start_ms)) as start_ms,
         latest(end_ms, rank) as end_ms,
         -- The export file has {} for none, the dashboard null.
         coalesce(
@@ -220,9 +242,16 @@ select
     coalesce(
         submission.status,
         outcome.status,
-        case when last_driver.end_ns is null then 'RUNNING' else 'SUCCEEDED' end
+        case when last_driver.end_ns is null or last_driver.submission_id is not null then 'RUNNING' else 'SUCCEEDED' end
     ) as status,
-    coalesce(submission.message, outcome.message) as message,
+    coalesce(
+        submission.message,
+        outcome.message,
+        case
+            when submission.status is null and last_driver.submission_id is not null and last_driver.end_ns is not null
+                then 'The driver has finished, with an unknown result.'
+        end
+    ) as message,
     submission.error_type,
     first_of(start_ms) as start_ms,
     case
