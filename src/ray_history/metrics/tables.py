@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from .block import STALE, STALE_BYTES, Block, BlockRow
 from .dashboards import Dashboard
 from .exposition import NAME_LABEL, InvalidSeries, labels_of
+from .table_names import BLOCKS, DASHBOARDS, METRICS, SERIES
 
-METRICS, SERIES, BLOCKS, DASHBOARDS = "metrics", "series", "metric_blocks", "dashboards"
 TABLES = (METRICS, SERIES, BLOCKS)
 MAX_GAP = 60_000
 """Between two scrapes of a target, in ms. During a longer one, its series have no value."""

@@ -6,8 +6,10 @@ own samples are up to five seconds old by then, so that some moments show what w
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,18 @@ def test_the_page_has_charts_of_gpus(server: Served) -> None:
     most = 100 * 118_493 / 143_771
     assert f"GPU memory: at most {most:.0f} %" in labels
     assert "GPU: at most 100 %" in labels
+    notes = [each.text for each in page.all("span", "key")]
+    assert "ray::grow-until-it-fails 121 GB" in notes, "the process that used most"
+
+
+def test_the_download_has_the_tables(server: Served, tmp_path: Path) -> None:
+    archive = zipfile.ZipFile(io.BytesIO(server.get(f"{PATH}/_download").body))
+    tables = {"metrics", "series", "metric_blocks", "dashboards"}
+    assert tables <= {Path(name).stem for name in archive.namelist() if name.startswith("tables/")}
+    archive.extract("tables/metrics.parquet", tmp_path)
+    ((rows,),) = duckdb.sql(f"select count(*) from '{tmp_path}/tables/metrics.parquet'").fetchall()
+    assert rows > 100
+    assert "complete" in archive.read("COMPLETE.txt").decode()
 
 
 def test_tables_have_gpus_by_device_and_by_process(server: Served) -> None:

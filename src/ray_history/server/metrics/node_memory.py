@@ -8,7 +8,7 @@ import numpy as np
 
 from ray_history.metrics.promql.matchers import Match
 from ray_history.metrics.promql.samples import Samples
-from ray_history.metrics.tables import BLOCKS
+from ray_history.metrics.table_names import BLOCKS
 from ray_history.server.metrics.recorded import limits, recorded
 from ray_history.server.sessions.open_session import OpenSession
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.samples import SampleReader
-from ray_history.metrics.tables import BLOCKS, METRICS, SERIES
+from ray_history.metrics.table_names import BLOCKS, METRICS, SERIES
 from ray_history.server.http.budget import budget
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.open_session import OpenSession

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from ray_history.metrics.promql.errors import PromQLError
 from ray_history.metrics.promql.evaluate import evaluate
+from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.vector import Times, Vector
 from ray_history.server.metrics.recorded import Recorded, limits
 
 MOST_STEPS = 160
+MOST_PROCESSES = 3
+GPU_MEMORY = "GPU memory"
 _SHORTEST_STEP = 1_000
 
 Unit = Literal["%", "bytes", "bytes/s", "tasks"]
@@ -34,6 +37,8 @@ class _Chart:
 
 _MEMORY = "100 * ray_node_mem_used / ray_node_mem_total"
 _GPU_MEMORY = "100 * ray_node_gram_used / (ray_node_gram_used + ray_node_gram_available)"
+_BY_PROCESS = "sum by (Component) (ray_component_gpu_memory_mb) * 1024 * 1024"
+"""The metric is in MiB."""
 _OF_USERS = 'Name!~"JobSupervisor.*|_ray_internal.*"'
 
 CHARTS = (
@@ -55,7 +60,7 @@ CHARTS = (
         ),
     ),
     _Chart(
-        "GPU memory",
+        GPU_MEMORY,
         "%",
         (_Query("mean", f"avg({_GPU_MEMORY})"), _Query("highest", f"max({_GPU_MEMORY})")),
     ),
@@ -107,6 +112,8 @@ class SmallChart:
     lines: list[SmallLine]
     problem: str = ""
     """Why it has no lines."""
+    processes: list[tuple[str, float]] = field(default_factory=list)
+    """The titles of processes that used most of it, and the bytes that each used at most."""
 
 
 def steps(start_ms: int, end_ms: int) -> Times:
@@ -116,21 +123,32 @@ def steps(start_ms: int, end_ms: int) -> Times:
 
 
 def small_charts(found: Recorded, times: Times) -> Iterator[SmallChart]:
-    """The charts that have values."""
+    """The charts that have values. All queries together may take as long as one request may."""
+    is_overdue = limits().is_overdue
     for chart in CHARTS:
         try:
-            lines = [line for query in chart.queries if (line := _line(found, query, times)) is not None]
+            lines = [line for query in chart.queries if (line := _line(found, query, times, is_overdue)) is not None]
+            processes = _processes(found, times, is_overdue) if lines and chart.name == GPU_MEMORY else []
         except PromQLError as error:
             yield SmallChart(chart.name, chart.unit, [], str(error))
             continue
         if len(lines) == 2 and lines[0].values == lines[1].values and chart.unit == "%":  # a single node, or GPU
             lines = [SmallLine("", lines[0].values)]
         if lines:
-            yield SmallChart(chart.name, chart.unit, lines)
+            yield SmallChart(chart.name, chart.unit, lines, processes=processes)
 
 
-def _line(found: Recorded, query: _Query, times: Times) -> SmallLine | None:
-    value = evaluate(found.reader, query.promql, times, limits())
+def _processes(found: Recorded, times: Times, is_overdue: Callable[[], bool]) -> list[tuple[str, float]]:
+    used = evaluate(found.reader, _BY_PROCESS, times, Limits(is_overdue=is_overdue))
+    if not isinstance(used, Vector) or not len(used):
+        return []
+    most = np.where(used.present & np.isfinite(used.values), used.values, 0).max(axis=1)
+    order = np.argsort(-most, kind="stable")[:MOST_PROCESSES].tolist()
+    return [(used.labels[place].get("Component", ""), float(most[place])) for place in order if most[place] > 0]
+
+
+def _line(found: Recorded, query: _Query, times: Times, is_overdue: Callable[[], bool]) -> SmallLine | None:
+    value = evaluate(found.reader, query.promql, times, Limits(is_overdue=is_overdue))
     if not isinstance(value, Vector) or not len(value):
         return None
     shown = value.present[0] & np.isfinite(value.values[0])

@@ -27,6 +27,7 @@ from ray_history.archive.log_files import LogFile, LogFiles
 from ray_history.archive.stores import Store
 from ray_history.history.read.tables import READING_FAILED
 from ray_history.history.registry import TABLES
+from ray_history.metrics import table_names
 from ray_history.server.completeness.status import completeness_facts
 from ray_history.server.http.responses import ApiError
 from ray_history.server.redaction import log_lines
@@ -137,6 +138,9 @@ def _members(request: SessionRequest) -> Iterator[tuple[str, _Chunks, bool]]:
     )
     for table in TABLES if request.redact else (*TABLES, *_RAW_TABLES):
         yield f"tables/{table}.parquet", _parquet(request, table), True
+    for table in table_names.ALL:
+        if rows := request.tables.file(table):
+            yield f"tables/{table}.parquet", _rows_as_parquet(request, table, f"from {rows}"), True
     yield (
         "tables/facts.json",
         _once(msgspec.json.format(msgspec.json.encode(request.redacted(msgspec.structs.asdict(request.open.facts))))),
@@ -172,8 +176,12 @@ def _stream(store: Store, key: str) -> _Chunks:
 def _parquet(request: SessionRequest, table: str) -> _Chunks:
     tables = request.tables
     rows = f"from {table.removesuffix('s') if table in _RAW_TABLES else tables.source(table)}"
+    yield from _rows_as_parquet(request, table, without_secrets(tables, table) if request.redact else rows)
+
+
+def _rows_as_parquet(request: SessionRequest, table: str, sql: str) -> _Chunks:
     try:
-        yield from tables.parquet(without_secrets(tables, table) if request.redact else rows)
+        yield from request.tables.parquet(sql)
     except READING_FAILED as error:
         logger.error("cannot write table %s", table, exc_info=error)
         raise ArchiveError("cannot write the table; see the server log") from error
@@ -197,7 +205,7 @@ def _readme(request: SessionRequest) -> str:
         f"Session {session.name} of cluster {session.cluster.namespace}/{session.cluster.name}",
         "",
         "completeness.json  events received and stored per node, and what could not be read",
-        "tables/            one Parquet file per table: tasks, actors, jobs, nodes and others",
+        "tables/            one Parquet file per table: tasks, actors, jobs, nodes, metrics and others",
         "logs/              the stored log files of each node",
     ]
     if request.redact:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ray_history.metrics.table_names import METRICS
 from ray_history.server.formatting import duration
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.node_names import node_names
@@ -12,7 +13,7 @@ from ray_history.server.ui.session.headline import Headline
 
 def memory_then(request: SessionRequest, node_id: str | None, moment_ns: int, *, only_high: bool = False) -> str:
     """How full the memory of a node was, as `97 % on worker 2, 8 s before`; empty if that is not known, or not high."""
-    if not node_id or request.tables.file("metrics") is None:
+    if not node_id or request.tables.file(METRICS) is None:
         return ""
     # It imports NumPy, which takes 0.1 s: most sessions have no metrics.
     from ray_history.server.metrics.node_memory import memory_before

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ray_history.metrics.table_names import METRICS
 from ray_history.server.formatting import clip, clock, count, size
 from ray_history.server.sessions.endpoint import SessionRequest
 from ray_history.server.sessions.memo import cached_per_session
@@ -45,7 +46,8 @@ class MetricLane:
     """The value at the top of the axis."""
     summary: str
     """The largest value of each line."""
-    problem: str = ""
+    problem: str
+    notes: list[str]
 
     @property
     def has_memory(self) -> bool:
@@ -82,7 +84,7 @@ class MetricLanes:
 @cached_per_session
 def metric_lanes(request: SessionRequest) -> MetricLanes | None:
     """The charts of a session; None if no metrics were recorded."""
-    if request.tables.file("metrics") is None:
+    if request.tables.file(METRICS) is None:
         return None
     # It imports NumPy, which takes 0.1 s: most sessions have no metrics.
     from ray_history.server.metrics.recorded import recorded
@@ -114,7 +116,8 @@ def _lane(chart: SmallChart, places: Sequence[float]) -> MetricLane:
         for number, line in enumerate(chart.lines)
     ]
     most = (f"{line.name} at most {_value(line.most, chart.unit)}".strip() for line in chart.lines)
-    return MetricLane(chart.name, strokes, _value(top, chart.unit), ", ".join(most), chart.problem)
+    processes = [f"{clip(title, 100)} {size(used)}" for title, used in chart.processes]
+    return MetricLane(chart.name, strokes, _value(top, chart.unit), ", ".join(most), chart.problem, processes)
 
 
 def _top(most: float, unit: str) -> float:
