@@ -60,6 +60,8 @@ class RayCluster:
         self._mark = f"RAY_HISTORY_DEMO={self.root}\0".encode()
         self.gcs_port, self.dashboard_port = free_ports(2)
         self.dashboard = f"http://127.0.0.1:{self.dashboard_port}"
+        self.metrics_ports = dict[str, str]()
+        """Variables of Ray and of a collector, for ports that are otherwise the same for all heads of a machine."""
         self._token = token
         self._token_file = self.root / "auth_token"
         if token:
@@ -90,8 +92,14 @@ class RayCluster:
             **self.authentication,
             **QUIET_RAY,
             **recording_variables(events_port),
+            **self.metrics_ports,
             "RAY_HISTORY_DEMO": str(self.root),
         }
+
+    def choose_metrics_ports(self) -> None:
+        """Let another head of this machine have the usual ports of the autoscaler's and the dashboard's metrics."""
+        names = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
+        self.metrics_ports = {name: str(port) for name, port in zip(names, free_ports(2), strict=True)}
 
     def start_head(self, events_port: int, *, cpus: int = 2, flags: Sequence[str] = ()) -> None:
         agent, client = free_ports(2)

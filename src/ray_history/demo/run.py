@@ -167,7 +167,9 @@ def _record_cluster(steps: Steps, directory: Path, archive: Archive, jobs: tuple
         running.callback(cluster.remove)
         ports = free_ports(2)
         # An empty variable counts as unset: the token of another cluster must not be sent.
-        collected = Archive(archive.url, {**archive.variables, "RAY_AUTH_TOKEN": "", **cluster.authentication})
+        cluster.choose_metrics_ports()
+        variables = {**archive.variables, "RAY_AUTH_TOKEN": "", **cluster.authentication, **cluster.metrics_ports}
+        collected = Archive(archive.url, variables)
         polling = (f"--ray-dashboard-address={cluster.dashboard}", "--poll-interval=2s", "--role=Head")
         with steps.step("Starting a collector for the head"):
             collectors = [
@@ -234,6 +236,7 @@ def _collector(directory: Path, archive: Archive, root: Path, name: str, port: i
         f"--event-data-dir={directory / 'spool' / root.name / name}",
         f"--ray-tmp-root={root}",
         "--push-interval=1s",
+        "--metrics-interval=5s",  # the cluster lives for a minute only
         *flags,
     ]
     return _service(directory, f"collector-{name}", arguments, archive, port)

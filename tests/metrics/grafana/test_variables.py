@@ -27,6 +27,7 @@ def filled(query: str, chosen: dict[str, list[str]], *variables: dict[str, Any])
     return filled_in(query, texts(with_variables(*variables), chosen, HOUR, 30_000))
 
 
+EMPTY = Dashboard("x", "", (), ())
 ALL = {"type": "query", "name": "Instance", "includeAll": True, "multi": True, "allValue": ".+"}
 NODES = {"type": "custom", "name": "Kind", "includeAll": True, "query": "head, worker"}
 WINDOW = {"type": "interval", "name": "window", "query": "30s,1m,5m", "current": {"value": "1m"}}
@@ -149,3 +150,9 @@ def test_steps_are_round_and_end_at_the_end(points: int, expected: int) -> None:
     assert times[-1] == HOUR.end
     assert times[0] >= HOUR.start
     assert times[0] - HOUR.start < found
+
+
+def test_steps_and_rates_follow_the_interval_of_scrapes() -> None:
+    assert step(TimeRange(NOW - 60_000, NOW), 200, 5_000) == 5_000
+    assert step(HOUR, 1000, 60_000) == 60_000
+    assert texts(EMPTY, {}, HOUR, 5_000, 5_000)["__rate_interval"] == "20s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -154,6 +155,18 @@ def test_the_values_of_variables(server: Served) -> None:
     assert panel(server, f"{variables}/Instance") == {"values": list(INSTANCES)}
     assert panel(server, f"{variables}/RayNodeType") == {"values": ["head", "worker"]}
     assert panel(server, f"{variables}/SessionName") == {"values": [SESSION]}
+
+
+def test_charts_have_the_interval_of_the_scrapes(tmp_path: Path) -> None:
+    often = cluster(QUERIES, scrapes=12)
+    times = {INTERVAL * number: 2_000 * number for number in range(12)}
+    scrapes = {
+        instance: [(START + times[(time - START) // INTERVAL * INTERVAL], scrape) for time, scrape in found]
+        for instance, found in often.scrapes.items()
+    }
+    with served(write_charted(tmp_path, replace(often, scrapes=scrapes)), tmp_path / "cache") as server:
+        shown = panel(server, "grafana/api/dashboards/rayDefaultDashboard/panels/24")
+        assert (shown["step_ms"], shown["steps"]) == (2_000, 12)
 
 
 def test_the_range_of_the_session(server: Served) -> None:

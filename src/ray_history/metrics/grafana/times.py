@@ -10,9 +10,12 @@ import numpy as np
 
 from ray_history.metrics.promql.vector import Times
 
-MIN_STEP = 15_000
-"""The interval of scrapes, in ms: rates need two samples in a step."""
-_NICE_STEPS = (15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800)
+USUAL_INTERVAL = 15_000
+"""Of scrapes, in ms."""
+_NICE_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
+    *(3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800),
+)
 """In seconds."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "M": 2_592_000, "y": 31_536_000}
 _RELATIVE = re.compile(r"now(?:-([0-9]{1,9})([smhdwMy]))?(?:/[smhdwMy])?")
@@ -56,9 +59,9 @@ def shown_range(start: str, end: str, whole: TimeRange) -> TimeRange | None:
     return TimeRange(first, last) if first < last or (first, last) == (whole.start, whole.end) else None
 
 
-def step(shown: TimeRange, points: int) -> int:
-    """A distance between about as many points, in ms."""
-    least = max(MIN_STEP, (shown.end - shown.start) / max(points, 1))
+def step(shown: TimeRange, points: int, interval: int = USUAL_INTERVAL) -> int:
+    """A distance between about as many points, in ms; not less than the interval of scrapes."""
+    least = max(interval, (shown.end - shown.start) / max(points, 1))
     return next((nice * 1000 for nice in _NICE_STEPS if nice * 1000 >= least), round(least))
 
 

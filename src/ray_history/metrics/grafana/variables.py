@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from .dashboard import Dashboard, Variable
-from .times import MIN_STEP, TimeRange
+from .times import USUAL_INTERVAL, TimeRange
 
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:\.\w+)?(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
@@ -21,8 +21,10 @@ def chosen_values(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in given if value not in _ALL))
 
 
-def texts(dashboard: Dashboard, chosen: Chosen, shown: TimeRange, step_ms: int) -> dict[str, str]:
-    """What stands in queries for each variable."""
+def texts(
+    dashboard: Dashboard, chosen: Chosen, shown: TimeRange, step_ms: int, interval: int = USUAL_INTERVAL
+) -> dict[str, str]:
+    """What stands in queries for each variable. `interval` is that of scrapes: rates need a few of them."""
     seconds = max(1, (shown.end - shown.start) // 1000)
     return {
         **{
@@ -31,7 +33,7 @@ def texts(dashboard: Dashboard, chosen: Chosen, shown: TimeRange, step_ms: int) 
         },
         "__interval": f"{step_ms // 1000}s",
         "__interval_ms": str(step_ms),
-        "__rate_interval": f"{max(step_ms + MIN_STEP, 4 * MIN_STEP) // 1000}s",
+        "__rate_interval": f"{max(step_ms + interval, 4 * interval) // 1000}s",
         "__range": f"{seconds}s",
         "__range_s": str(seconds),
         "__range_ms": str(seconds * 1000),

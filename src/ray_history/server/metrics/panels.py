@@ -61,7 +61,7 @@ class Question:
             raise ApiError(400, str(error)) from error
 
     def texts(self, shown: TimeRange, step_ms: int) -> Mapping[str, str]:
-        return texts(self.dashboard, chosen(self.request.query), shown, step_ms)
+        return texts(self.dashboard, chosen(self.request.query), shown, step_ms, self.recorded.interval_ms)
 
 
 def samples(request: SessionRequest) -> Recorded:
@@ -105,7 +105,7 @@ def panel(request: SessionRequest) -> Response:
 
 
 def _drawing(question: Question, found: Panel, shown: TimeRange, width: int) -> tuple[Chart, int]:
-    step_ms = step(shown, width // _PIXELS_PER_POINT)
+    step_ms = step(shown, width // _PIXELS_PER_POINT, question.recorded.interval_ms)
     maker = ChartMaker(question.recorded.reader, Patterns(question.request.tables).matching, limits)
     return maker.chart(found, question.texts(shown, step_ms), steps(shown, step_ms)), step_ms
 

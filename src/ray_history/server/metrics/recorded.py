@@ -6,6 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ray_history.history.read.tables import Tables
+from ray_history.metrics.block import UP
+from ray_history.metrics.grafana.times import USUAL_INTERVAL
 from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.samples import SampleReader
 from ray_history.metrics.table_names import BLOCKS, METRICS, SERIES
@@ -33,6 +36,8 @@ class Recorded:
     first_ms: int
     last_ms: int
     """The last moment with values of all endpoints."""
+    interval_ms: int
+    """Between scrapes."""
 
 
 def recorded(session: OpenSession) -> Recorded | None:
@@ -57,7 +62,20 @@ def _read(session: OpenSession) -> Recorded | None:
     if not targets:
         return None
     last_ms = _last_common([last for _, last in targets], _GROWING_SLACK if session.may_grow else _SLACK)
-    return Recorded(SampleReader(tables, series=series, metrics=metrics), min(first for first, _ in targets), last_ms)
+    reader = SampleReader(tables, series=series, metrics=metrics)
+    return Recorded(reader, min(first for first, _ in targets), last_ms, _interval(tables, series, metrics))
+
+
+def _interval(tables: Tables, series: str, metrics: str) -> int:
+    """The usual distance of the first scrapes of an endpoint, in whole seconds."""
+    query = f"""
+        select median(distance) from (
+            select time_ms - lag(time_ms) over (order by time_ms) as distance
+            from (from {metrics} where series_id = (select min(series_id) from {series} where name = '{UP}') limit 100)
+        )
+    """
+    ((distance,),) = tables.rows(query)
+    return max(1000, round((distance or USUAL_INTERVAL) / 1000) * 1000)
 
 
 def _last_common(lasts: Sequence[int], slack: int) -> int:

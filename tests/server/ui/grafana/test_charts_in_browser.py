@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from tests.history.rebuilt import NODE
 from tests.metrics.dashboards import expressions
 from tests.metrics.generated import INTERVAL, START, cluster
-from tests.server.metrics.recorded_sessions import PATH, write_charted
+from tests.server.metrics.recorded_sessions import PATH, named, write_charted, write_dashboards, write_metrics
 from tests.server.serving import Served, served
+from tests.server.ui.written_sessions import SESSION, ran, write_session
 from tests.support.axe import Axe
 from tests.support.chromium import Chromium, Page
 
@@ -227,6 +232,24 @@ def test_charts_are_drawn_while_observers_are_silent(chromium: Chromium, server:
         page.open(f"{server.url}{DASHBOARD}")
         page.wait("document.querySelectorAll('[data-drawn]').length > 2")
         assert page.complaints == []
+
+
+def test_a_session_that_is_written_is_drawn_again(page: Page, tmp_path: Path) -> None:
+    now = time.time()
+    ledger = {"role": "head", "started": now - 60, "alive_until": now + 3600, "ended": None}
+    store = write_session(tmp_path, ran(1, "work", now - 60, now - 50), ledgers={NODE: ledger})
+    recorded = named(cluster([query for query in expressions("2.60") if "ray_tasks" in query], scrapes=40), SESSION)
+    beginning = {instance: scrapes[:20] for instance, scrapes in recorded.scrapes.items()}
+    write_metrics(store, replace(recorded, scrapes=beginning))
+    write_dashboards(store, "2.60")
+    with served(store, tmp_path / "cache", recheck=0.1) as server:
+        page.open(f"{server.url}{SOLO}&panelId=26")
+        end = "uPlot.sync('charts').plots[0].scales.x.max"
+        page.wait(f"{end} === {(START + 19 * INTERVAL) / 1000}")
+        write_metrics(store, recorded)
+        look = "document.dispatchEvent(new Event('visibilitychange'))"
+        page.wait(f"({look}, {end} === {(START + 39 * INTERVAL) / 1000})")
+        page.open("about:blank")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -54,18 +54,22 @@
   // A session that is still written: its charts are drawn again when there are new samples.
   if (config.grows && !viewedMoment()) {
     let last;
-    setInterval(async () => {
+    const check = async () => {
       if (document.hidden) return;
       try {
-        const { to_ms: newest } = await asked('range');
+        const available = await asked('range'), newest = available.to_ms;
         if (last !== undefined && newest !== last) {
           panels.forEach(panel => { panel.loaded = undefined; });
           loadVisible();
+          picker?.offer(presets(available));
         }
         last = newest;
       } catch {
         // The next time may be better; what is drawn stays true.
       }
-    }, POLL);
+    };
+    setInterval(check, POLL);
+    document.addEventListener('visibilitychange', check);
+    afterFirst.push(check);
   }
 })();

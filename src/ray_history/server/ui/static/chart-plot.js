@@ -44,9 +44,12 @@ const fills = series => {
   return { bands, below };
 };
 
+// The places of values without a value beside them, which a line cannot show.
+const alone = values => values.flatMap((value, step) =>
+  (value !== null && (values[step - 1] ?? null) === null && (values[step + 1] ?? null) === null ? [step] : []));
+
 const lineOptions = (series, chart) => {
   const { bands, below } = fills(series);
-  const isPoint = chart.steps < 3;
   const lines = series.map((one, number) => ({
     label: one.name,
     show: !one.isHidden,
@@ -55,7 +58,7 @@ const lineOptions = (series, chart) => {
     dash: one.dashed ? [8, 5] : undefined,
     fill: below[number],
     spanGaps: chart.connects_gaps && !one.isStacked,
-    points: { show: isPoint, size: 6 },
+    points: { show: false, size: 5, filter: () => alone(one.values) },
   }));
   return { bands, lines };
 };
