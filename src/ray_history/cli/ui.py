@@ -61,7 +61,7 @@ def page_of(name: str) -> str:
     """The path of the page of `[NAMESPACE/]CLUSTER[/SESSION]`: the newest session, if none is named."""
     if not name:
         return "/"
-    parts = name.strip("/").split("/")
+    parts = name.removesuffix("/").split("/")
     if len(parts) > 3 or not all(parts):
         raise click.UsageError(f"{name!r} is not of the form [NAMESPACE/]CLUSTER[/SESSION]")
     if (len(parts) == 2 and (parts[1] == "latest" or parts[1].startswith("session_"))) or len(parts) == 1:
