@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,45 +11,7 @@ import pytest
 from ray_history.local.environment import EXPORT_ADDRESS, MARK
 from ray_history.local.processes import Watch
 from ray_history.local.sessions import WatchedNode, dashboard_address
-
-NAMES = [f"session_2026-11-20_00-25-2{number}_342264_164{number}" for number in range(3)]
-RAYLET = "/somewhere/ray/core/src/ray/raylet/raylet"
-WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
-
-
-@pytest.fixture
-def sessions(tmp_path: Path) -> list[Path]:
-    for name in NAMES:
-        (tmp_path / name / "logs").mkdir(parents=True)
-    return [tmp_path / name for name in NAMES]
-
-
-@contextmanager
-def process(*arguments: str, name: str = sys.executable, opens: Path | None = None, **env: str) -> Iterator[int]:
-    """A process with these arguments and this environment, once it runs."""
-    with ExitStack() as files:
-        held = [files.enter_context((opens / "logs" / "held").open("w")).fileno()] if opens else []
-        started = subprocess.Popen(
-            [name, "-c", WAITS, *arguments],
-            executable=sys.executable,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=held,
-        )
-        assert started.stdin is not None
-        assert started.stdout is not None
-        try:
-            started.stdout.readline()
-            yield started.pid
-        finally:
-            started.stdin.close()
-            started.wait()
-            started.stdout.close()
-
-
-def raylet(session: Path, **env: str) -> AbstractContextManager[int]:
-    return process("--node_manager_port=0", f"--session_dir={session}", name=RAYLET, **env)
+from tests.local.raylets import NAMES, process, raylet
 
 
 def test_a_session_of_a_marked_raylet_is_ours_and_runs_with_it(sessions: list[Path]) -> None:

@@ -24,7 +24,7 @@ from .options import with_settings
 
 logger = logging.getLogger(__name__)
 
-VERBS = ("run", "ui", "collect", "serve", "sessions", "index", "inject", "dashboard", "demo")
+VERBS = ("run", "ui", "attach", "snapshot", "collect", "serve", "sessions", "index", "inject", "dashboard", "demo")
 """Each is the module of this package whose `command` runs it, in the order of `--help`."""
 
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ray_history.archive.names import dns_name
-from ray_history.archive.settings import DEFAULT_ARCHIVE, StorageOptions
+from ray_history.archive.settings import StorageOptions
 from ray_history.local.environment import EXPORT_ADDRESS
 
 from .options import take, with_settings
+from .places import RUNS, Place, new_home
 
 if TYPE_CHECKING:
     from ray_history.local.command import Outcome
     from ray_history.local.messages import RecordedSession
 
-RUNS = Path("~/.ray-history/runs")
-"""Where each recorder keeps its spool and its log while it runs."""
+_NO_EVENTS = (
+    "it ended before the agent of its dashboard had started, or has none (pip install 'ray[default]'), "
+    "or is older than Ray 2.49; only its logs are recorded"
+)
 _SCRIPT = re.compile(r"\S+[.](py|sh|ipynb)")
 _PROGRAM = re.compile(r"[^-=\s][^=\s]*")
 _LAUNCHER = re.compile(r"(python|pypy)[\d.]*|(ba|z)?sh|uvx?|conda|poetry|env|nohup|nice|time|run")
@@ -51,13 +52,11 @@ def command(words: tuple[str, ...], namespace: str, cluster: str | None, **optio
 
     storage = take(StorageOptions, dict(options)).or_default(os.environ, quiet=True)
     storage.resolve(os.environ)  # refused before the command starts
-    place = _Place(storage, dns_name(namespace, "namespace"), dns_name(cluster or cluster_name(words), "cluster"))
+    place = Place.of(storage, namespace, cluster or cluster_name(words))
     if address := os.environ.get(EXPORT_ADDRESS):
         _say(f"Ray's events go to {address} already, as {EXPORT_ADDRESS} says; only logs and state are recorded")
     try:
-        outcome = run(
-            words, storage=asdict(storage), namespace=place.namespace, cluster=place.cluster, home=_new_home()
-        )
+        outcome = run(words, storage=asdict(storage), namespace=place.namespace, cluster=place.cluster, home=new_home())
     except CannotStart as error:
         _say(str(error))
         sys.exit(error.code)
@@ -75,37 +74,7 @@ def cluster_name(words: Sequence[str]) -> str:
     return _NOT_IN_NAMES.sub("-", name.lower())[:_LONGEST_NAME].strip("-") or "local"
 
 
-def _new_home() -> Path:
-    """An empty directory for the recorder, in the home directory if that can be written to."""
-    try:
-        runs = RUNS.expanduser()
-        runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=runs))
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="ray-history-"))
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the sessions of a command are."""
-
-    storage: StorageOptions
-    namespace: str
-    cluster: str
-
-    def link(self, session: str) -> str:
-        """The address of the page of a session; where no server runs, with the command that starts one."""
-        from ray_history.local.server import running_server
-
-        url = self.storage.resolve(os.environ).url
-        path = f"/s/{self.namespace}/{self.cluster}/{session}/_session"
-        if server := running_server(url):
-            return server + path
-        given = f" --storage {url}" if url != Path(DEFAULT_ARCHIVE).expanduser().as_uri() else ""
-        return f"http://127.0.0.1:8080{path} (after: ray-history ui{given})"
-
-
-def _report(outcome: Outcome, place: _Place) -> None:
+def _report(outcome: Outcome, place: Place) -> None:
     """Say in a few lines what was recorded, and where it can be seen."""
     recorded = outcome.recorded
     if recorded is None:
@@ -128,14 +97,18 @@ def _report(outcome: Outcome, place: _Place) -> None:
 
 def _note(session: RecordedSession) -> str:
     """What is special about the recording of a session; empty for one that the command started and ended."""
+    if session.is_ours and session.is_running:
+        return f"{session.name} still runs; it is recorded to its end, in the background"
     if session.is_ours:
-        return f"{session.name} still runs; it is recorded to its end, in the background" if session.is_running else ""
+        return (
+            "" if session.events or os.environ.get(EXPORT_ADDRESS) else f"{session.name} sent no events: {_NO_EVENTS}"
+        )
     if session.exports_to:
         return f"{session.name} is recorded by the collector at {session.exports_to}; look for it there"
     return f"{session.name} was started without recording: its logs and its state are recorded from now on, no events"
 
 
-def _decisive_line(place: _Place, session: str) -> str:
+def _decisive_line(place: Place, session: str) -> str:
     """The error of most failed tasks of a session, from its index, which is built; empty if no task failed."""
     from ray_history.archive.catalog import read_catalog
     from ray_history.index.locks import CancelToken

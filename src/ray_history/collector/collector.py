@@ -104,7 +104,9 @@ class Collector:
             SessionDashboards(self._destination, self.node, is_head=settings.head),
         )
         self._workers = WorkerTargets(self._destination, self.node, dashboard) if settings.head else None
-        self._poller = Poller(self._destination, dashboard, extra_endpoints=settings.endpoints)
+        self._poller = Poller(
+            self._destination, dashboard, extra_endpoints=settings.endpoints, sends_events=self.node.exports_events
+        )
         self._stop = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
         # Not one of `_threads`, which end on SIGTERM: Ray still sends events then.
@@ -130,6 +132,11 @@ class Collector:
             self._store.put(self._destination.marker(session), b"")
             self._marked.add(session)
             logger.info("wrote the marker of session %s to %s", session, self._store.url)
+
+    @property
+    def has_marker(self) -> bool:
+        """Whether the archive lists a session."""
+        return bool(self._marked)
 
     def current_session(self) -> str | None:
         current = self.node.current()
@@ -161,6 +168,11 @@ class Collector:
         """Note in the ledger which command the session belongs to, and how it ended."""
         with self._ledgers.lock:
             self._ledgers.session(session).command = command
+
+    def events_of(self, session: str) -> int:
+        """How many events of a session have arrived and are counted."""
+        with self._ledgers.lock:
+            return self._ledgers.session(session).events.received
 
     def finish_earlier_sessions(self) -> None:
         """Store the logs of sessions before the current one, whose processes are known to be dead."""

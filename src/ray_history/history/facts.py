@@ -23,7 +23,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     lost_dashboard: Count | None = None
     """1 if the dashboard was gone while the collector still ran."""
     ended: Name | None = None
-    """How the collectors ended: `graceful`, `partly graceful` or `lost`."""
+    """How the collectors ended: `graceful`, `partly graceful`, `left` (Ray ran on) or `lost`."""
     collectors: Count | None = None
     last_written: Moment | None = None
     alive_until: Moment | None = None

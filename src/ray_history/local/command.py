@@ -34,7 +34,7 @@ _FORWARDED = {
     signal.SIGCONT,
 }
 _STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-_WAIT = 20.0
+_WAIT = 40.0
 """Seconds to wait for the recorder after the command has ended; then it goes on alone."""
 
 

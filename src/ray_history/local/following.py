@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 from ray_history.archive.ledger import Command
@@ -16,7 +17,7 @@ from ray_history.collector.process import serve
 from ray_history.collector.settings import resolve
 
 from .messages import Ended, Order, Started
-from .processes import Watch
+from .processes import Sessions
 from .sessions import WatchedDashboard, WatchedNode, is_recorded
 
 _QUIET = 0.1
@@ -26,12 +27,11 @@ _QUIET = 0.1
 class Following:
     """The collector of a recorder."""
 
-    def __init__(self, order: Order, watch: Watch, listener: socket.socket) -> None:
+    def __init__(self, order: Order, watch: Sessions, listener: socket.socket) -> None:
         self._watch = watch
         self._listener = listener
         self._command: Command | None = None
         self._noted: set[str] = set()
-        self._is_left_running = False
         flags = {
             "role": "Head",
             "namespace": order.namespace,
@@ -54,6 +54,12 @@ class Following:
         serve(self._collector.ingest, self._listener)
         self._collector.start()
 
+    def wait_until_listed(self, seconds: float) -> None:
+        """Wait until the archive lists the session: what follows then finds the store reached and the node known."""
+        deadline = time.monotonic() + seconds
+        while not self._collector.has_marker and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def note_command(self, started: Started | None) -> None:
         """Note the command in the ledgers of its sessions."""
         if started is None:
@@ -70,9 +76,6 @@ class Following:
         recorded = self._recorded()
         if ended is None or self._command is None or not recorded or not is_over:
             return
-        found = self._watch.sessions[recorded[-1]]
-        if not found.is_ours and found.is_running:
-            self._is_left_running = True
         command = Command(
             self._command.arguments,
             self._command.directory,
@@ -88,7 +91,13 @@ class Following:
     def finish(self) -> bool:
         """Store the rest; True if nothing is left."""
         self._collector.finish_earlier_sessions()
-        return self._collector.finish(Ending(_QUIET, is_left_running=self._is_left_running))
+        recorded = self._recorded()
+        is_left_running = bool(recorded) and self._watch.sessions[recorded[-1]].is_running
+        return self._collector.finish(Ending(_QUIET, is_left_running=is_left_running))
+
+    def events_of(self, session: str) -> int:
+        """How many events of a session arrived."""
+        return self._collector.events_of(session)
 
     def _recorded(self) -> list[str]:
         return [name for name, found in list(self._watch.sessions.items()) if is_recorded(found)]

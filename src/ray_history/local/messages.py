@@ -55,6 +55,8 @@ class RecordedSession:
     is_ours: bool
     exports_to: str
     is_running: bool
+    events: int
+    """How many events of it arrived."""
 
 
 @dataclass(frozen=True)

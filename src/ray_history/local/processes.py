@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from .environment import export_address_in, mark_in
 
@@ -33,6 +34,15 @@ class FoundSession:
     """Of a session that ran before the command: where it sends its events; empty for nowhere."""
     is_running: bool = False
     """Whether a raylet of it runs; others of its processes may outlive it by seconds."""
+
+
+class Sessions(Protocol):
+    """Sessions that are looked for again and again."""
+
+    sessions: dict[str, FoundSession]
+
+    def look(self) -> None:
+        """Bring them up to date."""
 
 
 class Watch:
@@ -79,14 +89,10 @@ class Watch:
         others = {name: found for name, found in self.sessions.items() if not found.is_ours}
         if not others:
             return
-        for pid in self._unmarked:
-            line = self._read(pid, "cmdline").decode(errors="replace")
-            if not _RAYLET.search(line):
-                continue
-            for directory in _sessions_in(line):
-                if found := others.get(directory.name):
-                    running.add(directory.name)
-                    found.exports_to = found.exports_to or export_address_in(self._read(pid, "environ"))
+        for session in running_sessions(self._proc):
+            if found := others.get(session.directory.name):
+                running.add(session.directory.name)
+                found.exports_to = session.exports_to
 
     def _open_sessions(self, pid: int, line: str) -> Iterator[Path]:
         names = [line]
@@ -97,10 +103,39 @@ class Watch:
         yield from _sessions_in("\0".join(names))
 
     def _read(self, pid: int, file: str) -> bytes:
-        try:
-            return (self._proc / str(pid) / file).read_bytes()
-        except OSError:  # ended since, or of another user
-            return b""
+        return _read(self._proc, pid, file)
+
+
+class OneSession:
+    """One session, which any process may have started."""
+
+    def __init__(self, found: FoundSession, proc: Path = _PROC) -> None:
+        self._proc, self._name = proc, found.directory.name
+        self.sessions = {self._name: found}
+
+    def look(self) -> None:
+        self.sessions[self._name].is_running = any(
+            found.directory.name == self._name for found in running_sessions(self._proc)
+        )
+
+
+def running_sessions(proc: Path = _PROC) -> list[FoundSession]:
+    """The sessions whose raylets run on this machine, as far as this user may see them."""
+    found: dict[Path, FoundSession] = {}
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        line = _read(proc, pid, "cmdline").decode(errors="replace")
+        if _RAYLET.search(line):
+            for directory in _sessions_in(line):
+                session = found.setdefault(directory, FoundSession(directory, is_running=True))
+                session.exports_to = session.exports_to or export_address_in(_read(proc, pid, "environ"))
+    return list(found.values())
+
+
+def _read(proc: Path, pid: int, file: str) -> bytes:
+    try:
+        return (proc / str(pid) / file).read_bytes()
+    except OSError:  # ended since, or of another user
+        return b""
 
 
 def _sessions_in(text: str) -> Iterator[Path]:

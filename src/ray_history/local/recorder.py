@@ -64,7 +64,7 @@ class Recorder:
         following.note_end(self._end, is_over=not self._running())
         if lasting := self._running():
             # The parent does not wait for a Ray that stays, such as one of `ray start`. It is recorded to its end.
-            self._report(Recorded(self._sessions()))
+            self._report(Recorded(self._sessions(following)))
             logger.info("going on with %s, which the command left running", ", ".join(lasting))
             while self._running():
                 time.sleep(_PACE)
@@ -73,7 +73,7 @@ class Recorder:
         is_complete = following.finish()
         if is_complete:
             self._leave_nothing()
-        self._report(Recorded(self._sessions(), is_complete))
+        self._report(Recorded(self._sessions(following), is_complete))
         return is_complete
 
     def _listen(self) -> None:
@@ -119,9 +119,9 @@ class Recorder:
         while time.monotonic() < deadline and self._running():
             time.sleep(0.05)
 
-    def _sessions(self) -> list[RecordedSession]:
+    def _sessions(self, following: Following) -> list[RecordedSession]:
         return [
-            RecordedSession(name, found.is_ours, found.exports_to, found.is_running)
+            RecordedSession(name, found.is_ours, found.exports_to, found.is_running, following.events_of(name))
             for name, found in self._watch.sessions.items()
         ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ray_history.collector.node.identity import RayNode, RaySession
 from ray_history.collector.polling.dashboard_client import Answer, Dashboard, Unreachable
 
-from .processes import FoundSession, Watch
+from .processes import FoundSession, Sessions
 
 _ADDRESS = re.compile(r"Dashboard head http address: (\S+)|http server initialized at (\S+)")
 _LOG_HEAD = 64 * 1024
@@ -19,7 +19,7 @@ _LOG_HEAD = 64 * 1024
 class WatchedNode(RayNode):
     """The node of the sessions that were found."""
 
-    def __init__(self, watch: Watch, home: Path) -> None:
+    def __init__(self, watch: Sessions, home: Path) -> None:
         super().__init__(home, head=True)
         self._watch = watch
 
@@ -31,6 +31,10 @@ class WatchedNode(RayNode):
 
     def has_session(self, name: str) -> bool:
         return any(session.name == name for session in self._found())
+
+    def exports_events(self, session: str) -> bool:
+        found = self._watch.sessions.get(session)
+        return found is None or found.is_ours
 
     def _found(self) -> list[RaySession]:
         found = [each.directory for each in list(self._watch.sessions.values()) if is_recorded(each)]

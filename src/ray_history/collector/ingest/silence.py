@@ -47,7 +47,12 @@ class SilenceWatch:
                 logger.info("%s sends events now", session.name)
                 ledger.silent = None
             return
-        if ledger.silent is not None or now - self._began < MINUTE:
+        if ledger.silent is not None:
+            return
+        if not self._node.exports_events(session.name):
+            ledger.silent = time.time()
+            return
+        if now - self._began < MINUTE:
             return
         if not self._node.is_alive():
             self._began = now

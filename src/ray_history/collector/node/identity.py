@@ -105,6 +105,10 @@ class RayNode:
         current = self.current()
         return current is not None and current.name == name
 
+    def exports_events(self, session: str) -> bool:  # noqa: ARG002
+        """Whether events of the session can be expected: False only if it is known that Ray exports none."""
+        return True
+
     def node_seen(self, session: str, node: str) -> None:
         """Note that an event of the session came from this node: the only source if there are no files."""
         self._nodes_seen.setdefault(session, node)

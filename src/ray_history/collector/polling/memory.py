@@ -86,6 +86,8 @@ class SessionMemory:
         self.polled_at: dict[str, int] = {}
         """The poll that last requested each node."""
         self.sends_spans = True
+        self.lists_tasks = False
+        """Whether all tasks are polled, because Ray sends no events."""
         self._listed_tasks_at = 0
 
     def is_due(self, endpoint: Endpoint, *, final: bool) -> bool:
@@ -98,7 +100,9 @@ class SessionMemory:
             case When.WITH_ACTORS:
                 return final or self.number % 4 == 1
             case When.WITHOUT_SPANS:
-                return not self.sends_spans and (final or self._is_time_for(self.answers[endpoint.url].size))
+                return (self.lists_tasks or not self.sends_spans) and (
+                    final or self._is_time_for(self.answers[endpoint.url].size)
+                )
         return False
 
     def _is_time_for(self, size: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from ray_history.collector.destination import Destination
@@ -24,7 +24,16 @@ logger = logging.getLogger(__name__)
 class Poller:
     """Polls one dashboard, cycle by cycle."""
 
-    def __init__(self, destination: Destination, dashboard: Dashboard, *, extra_endpoints: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        dashboard: Dashboard,
+        *,
+        extra_endpoints: Iterable[str] = (),
+        sends_events: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`sends_events` tells whether events of a session can be expected; if not, all of its tasks are polled."""
+        self._sends_events = sends_events
         self._destination = destination
         self._dashboard = dashboard
         self._endpoints = with_extras(extra_endpoints)
@@ -56,6 +65,7 @@ class Poller:
         with self._turn:
             if session != self._session.name:
                 self._session = SessionMemory(session)
+                self._session.lists_tasks = not self._sends_events(session)
             self._session.number += 1
             cycle = Cycle(self._destination, self._dashboard, self._endpoints, self._session, deadline, final)
             report = cycle.run(stopped)

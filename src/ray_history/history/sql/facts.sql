@@ -59,6 +59,7 @@ ledger as (
     select
         count(*) as collectors,
         count(*) filter (body->>'ended' = 'graceful') as graceful,
+        count(*) filter (body->>'ended' = 'left') as abandoned,
         max(nullif(try_cast(body->>'written' as double), 0)) as last_written,
         max(nullif(try_cast(body->>'alive_until' as double), 0)) as alive_until,
         sum(try_cast(body->>'$.events.received' as bigint)) as events_received,
@@ -115,9 +116,10 @@ select
         when ledger.collectors = 0 then null
         when ledger.graceful = ledger.collectors then 'graceful'
         when ledger.graceful > 0 then 'partly graceful'
+        when ledger.abandoned > 0 then 'left'
         else 'lost'
     end as ended,
-    ledger.* exclude (graceful),
+    ledger.* exclude (graceful, abandoned),
     left(array_to_string(from_json(command.body->'arguments', '["VARCHAR"]'), ' '), 1000) as command,
     to_bigint(command.body->>'exit_code') as exit_code,
     non_empty(command.body->>'signal') as exit_signal,

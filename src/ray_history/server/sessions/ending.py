@@ -44,6 +44,10 @@ def _ending(state: State, facts: Facts, *, is_shut_down: bool, redact: bool) -> 
         return Ending("live", "Its collectors still send heartbeats.")
     if facts.exit_code is not None or facts.exit_signal:
         return _ending_of_command(facts, redact=redact)
+    if state == "lost" and facts.ended == "left":
+        return Ending(
+            "lost contact", "Its recorder was stopped while Ray still ran. What happened after that is unknown."
+        )
     if state == "lost":
         return Ending("lost contact", "The heartbeats stopped without a shutdown. It may have run on after that.")
     if state == "unknown":
