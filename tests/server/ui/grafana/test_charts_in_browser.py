@@ -12,13 +12,17 @@ from urllib.parse import quote
 
 import pytest
 
+from ray_history.archive.layout import Cluster, Generation
+from ray_history.archive.stores import open_store
+from ray_history.archive.stores.directory import DirectorySettings
 from tests.history.rebuilt import NODE
 from tests.metrics.dashboards import expressions
 from tests.metrics.generated import INTERVAL, START, cluster
 from tests.server.metrics.recorded_sessions import PATH, named, write_charted, write_dashboards, write_metrics
 from tests.server.serving import Served, served
-from tests.server.ui.written_sessions import SESSION, ran, write_session
+from tests.server.ui.written_sessions import SESSION, end_long_ago, ran, write_session
 from tests.support.axe import Axe
+from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -111,6 +115,30 @@ def test_pages_of_the_ray_dashboard_have_charts(page: Page, server: Served) -> N
     assert page.value("document.querySelector('[data-metrics]')") is None
     page.value("location.hash = '#/serve'")
     page.wait(f"{frame}.querySelector('[data-panel], .words')")
+
+
+def test_pages_of_serve_and_of_a_job_have_charts(page: Page, tmp_path: Path) -> None:
+    """With samples from another time than the job's, so that its chart shows the whole session."""
+    words = ("ray_serve_num_", "ray_serve_http_", "autoscaler_")
+    queries = [query for query in expressions("2.60") if any(word in query for word in words)]
+    owner, session = Cluster("default", "demo"), captured().session
+    store = open_store(DirectorySettings(tmp_path / "archive"))
+    write_archive(store, Generation.C, owner)
+    write_metrics(store, named(cluster(queries, scrapes=20), session), owner, session)
+    write_dashboards(store, "2.60", owner, session)
+    end_long_ago(tmp_path)
+    with served(store, tmp_path / "cache") as server:
+        page.open(f"{server.url}/s/default/demo/{session}/#/serve")
+        for number in range(3):
+            frame = FRAME.format(number=number)
+            page.wait(f"{frame}.querySelector('[data-drawn]')")
+            assert page.value(f"{PAINTED}({frame})") > 4
+        page.value("location.hash = '#/jobs/04000000'")
+        frame = FRAME.format(number=0)
+        page.wait(f"{frame}.querySelector('[data-drawn]') && document.querySelectorAll('iframe').length === 1")
+        assert page.value(f"{frame}.querySelector('h3').textContent") == "Node Count"
+        assert "whole session" in page.value(f"{frame}.querySelector('.note').textContent")
+        page.open("about:blank")
 
 
 def test_charts_end_at_the_moment_of_the_slider(page: Page, server: Served) -> None:

@@ -58,7 +58,7 @@ const lineOptions = (series, chart) => {
     dash: one.dashed ? [8, 5] : undefined,
     fill: below[number],
     spanGaps: chart.connects_gaps && !one.isStacked,
-    points: { show: false, size: 5, filter: () => alone(one.values) },
+    points: { show: false, size: 5, fill: one.color, filter: () => alone(one.values) },
   }));
   return { bands, lines };
 };
