@@ -56,7 +56,7 @@ class Served:
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
         """Send one request; the path is sent without encoding."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=200)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
             for name, value in (headers or {}).items():

@@ -18,6 +18,7 @@ from ray_history.archive.layout import Cluster
 from ray_history.archive.stores import Store, open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from ray_history.server.routes import ROUTES
+from ray_history.server.sessions.routes import VIEW
 from tests.history.rebuilt import ACTOR, NODE, Event, actor, actor_life, actor_step, node, node_life
 from tests.history.test_skew import broken, in_snake_case, leaves, one_of_each, put, real_events, with_other_numbers
 from tests.server.serving import Served, served
@@ -92,9 +93,10 @@ def urls(server: Served, base: str) -> Iterator[str]:
     """Every route, with IDs of the session."""
     ids = {"protocol": "gcs", "label": "State", "package_name": "x.zip", "node_id": NODE, "actor_id": ACTOR}
     ids |= {"job_or_submission_id": "fx-env", "job_id": "07000000", "media_type": "file", "name": "raylet.out"}
-    for path in (route.path for route in ROUTES):
-        url = re.sub(r"{(\w+)[^}]*}", lambda part: ids[part[1]], path)
-        yield from (url, url + "?raw=1", url + "?at=2026-11-15T20:57:00Z")
+    for route in ROUTES:
+        url = re.sub(r"{(\w+)[^}]*}", lambda part: ids.get(part[1], "1"), route.path)
+        views = ("raw=1", "at=2026-11-15T20:57:00Z") if VIEW[0] in route.parameters else ()
+        yield from (url, *(f"{url}?{view}" for view in views))
     listings = ("tasks", "actors", "nodes", "jobs", "workers", "placement_groups", "runtime_envs", "cluster_events")
     for table in listings:
         yield f"/api/v0/{table}?detail=1&limit=10000"

@@ -68,7 +68,7 @@ class Asking:
         self, method: str, path: str, headers: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
     ) -> requests.Response:
         url = self.server.url + path
-        return requests.request(method, url, headers=headers, data=form, timeout=60, allow_redirects=False)
+        return requests.request(method, url, headers=headers, data=form, timeout=200, allow_redirects=False)
 
 
 @contextmanager

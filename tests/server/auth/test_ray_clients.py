@@ -24,6 +24,9 @@ pytestmark = needs_ray("2.52", "RAY_AUTH_MODE")
 def server(real_ray: str, tmp_path_factory: pytest.TempPathFactory, store: Store) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("ray-clients")
     with asking(folder, FileTokens(RulesFile(rules_file(folder)), TrustedPeers()), store) as running:
+        # Ray's client waits for 30 s at most, and the session is built first.
+        tasks = running.get(f"/s/default/demo/{SESSION}/api/v0/tasks", {"Authorization": f"Bearer {ADA}"})
+        assert tasks.status_code == 200
         yield running
 
 

@@ -184,7 +184,8 @@ def test_a_suspended_cluster_is_listed_as_such_and_shown_from_the_archive(here: 
     assert here.server.get("/enter_cluster/default/demo/live").json["session"] == "live"
     nothing = here.server.get("/s/default/waiting/live/api/v0/nodes")
     assert (nothing.status, "default/waiting is suspended" in nothing.json["msg"]) == (503, True)
-    assert len(here.head.requests) == asked
+    # A look at the version, which began before, may still come.
+    assert [path for _, path, _ in here.head.requests[asked:] if path != "/api/version"] == []
     page = here.server.get("/select_cluster?state=suspended", {"Accept": "text/html"}).body.decode()
     assert "waiting" in page
     assert 'title="suspended"' in page
