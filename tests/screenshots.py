@@ -19,13 +19,18 @@ import msgspec
 
 from bench.generated import generate
 from ray_history.archive import layout
+from ray_history.archive.event_files import encode_events
 from ray_history.archive.layout import Cluster, Generation
 from ray_history.archive.settings import Upstream, resolve
 from ray_history.archive.stores import Store, open_store
 from tests.conftest import s3_variables
+from tests.history.rebuilt import NODE
+from tests.server.metrics.recorded_sessions import write_dashboards, write_metrics
+from tests.server.metrics.training_metrics import training
 from tests.server.serving import Served, served
 from tests.server.ui.fleets import DAY, Made, session_name, write_made
 from tests.server.ui.poor_sessions import KILLED, SESSION, SILENT, SLOW, write_poor_sessions
+from tests.server.ui.written_sessions import ran
 from tests.support.captured import captured, write_archive
 from tests.support.chromium import Chromium, Page
 from tests.support.seaweedfs import SeaweedFS
@@ -35,6 +40,8 @@ HOUR = 3600.0
 REAL = Cluster("research", "fx-nightly", "rayjob", "fx-nightly")
 LARGE = Cluster("ml-prod", "embed-backfill", "rayjob", "embed-backfill")
 LARGE_SESSION = "session_2026-11-14_03-00-00_000001_1"
+TRAINING = Cluster("ml-prod", "llama-finetune", "rayjob", "llama-finetune")
+TRAINING_SESSION = "session_2026-11-17_09-12-40_000001_1"
 REAL_PATH = f"/s/{REAL.namespace}/{REAL.name}/{captured().session}"
 KNOWN = "document.querySelector('[data-fleet]')?.dataset.again !== '1'"
 TEXT = "(document.querySelector('#root')?.innerText ?? '')"
@@ -108,13 +115,30 @@ def fill(store: Store, folder: Path, now: float) -> None:
         if file.is_file() and file.parent != folder:
             store.put(file.relative_to(folder).as_posix(), file.read_bytes())
     _end(store, LARGE, LARGE_SESSION, "head", "head", generated.events)
+    fill_training(store)
 
 
-def _end(store: Store, cluster: Cluster, session: str, node: str, role: str, events: int) -> None:
+def fill_training(store: Store) -> None:
+    """Write the session whose charts the screenshots show."""
+    begun = _moment(TRAINING_SESSION)
+    store.put(layout.marker_key("", TRAINING, TRAINING_SESSION), b"")
+    starts = (begun + 20 + 39 * number for number in range(60))
+    tasks = [ran(number, "train_shard", start, start + 35) for number, start in enumerate(starts, 1)]
+    key = layout.event_file_key(layout.session_prefix("", TRAINING, TRAINING_SESSION), NODE, None, round(begun) * 10**9)
+    events = [msgspec.json.encode(event) for task in tasks for event in task]
+    store.put(key, encode_events(events))
+    _end(store, TRAINING, TRAINING_SESSION, NODE, "head", len(events), lasted=2420)
+    write_metrics(store, training(TRAINING_SESSION, round(begun * 1000) + 20_000), TRAINING, TRAINING_SESSION)
+    write_dashboards(store, "2.60", TRAINING, TRAINING_SESSION)
+
+
+def _end(
+    store: Store, cluster: Cluster, session: str, node: str, role: str, events: int, *, lasted: float = 164
+) -> None:
     """The ledger of a collector that shut down; without one, a session that was just written is live."""
     begun = _moment(session)
     counts = {"received": events, "stored": events, "dropped_by_ray": 0}
-    ledger = {"role": role, "started": begun, "alive_until": begun + 164, "ended": "graceful", "events": counts}
+    ledger = {"role": role, "started": begun, "alive_until": begun + lasted, "ended": "graceful", "events": counts}
     store.put(layout.ledger_key("", cluster, session, node), msgspec.json.encode(ledger))
 
 
@@ -161,11 +185,21 @@ def take(browser: Chromium, server: Served) -> None:
         page.wait(f"{TEXT}.includes('raiser')")
         page.value("scrollTo(0, 0)")
         page.picture(IMAGES / "dashboard.png")
+    take_metrics(browser, server)
     with page_of(browser) as page:
         node = next(node for node in captured().events if (node, "gcs_server.out") not in captured().logs)
         page.open(f"{server.url}{REAL_PATH}/#/logs/viewer?nodeId={node}&fileName=raylet.out")
         page.wait(f"{TEXT}.includes('main.cc')")
         page.picture(IMAGES / "dashboard-logs.png")
+
+
+def take_metrics(browser: Chromium, server: Served) -> None:
+    """Take the screenshot of charts."""
+    with page_of(browser, height=1060) as page:
+        page.open(f"{server.url}/s/{TRAINING.namespace}/{TRAINING.name}/{TRAINING_SESSION}/#/metrics")
+        charts = "document.querySelector('iframe')?.contentDocument"
+        page.wait(f"{charts}.querySelectorAll('[data-drawn]').length > 4 && !{charts}.querySelector('[aria-busy]')")
+        page.picture(IMAGES / "metrics.png")
 
 
 def main() -> None:

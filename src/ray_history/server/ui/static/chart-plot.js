@@ -98,7 +98,7 @@ const lineChart = (place, chart, series, write, onCursor) => {
   const options = {
     width: Math.max(place.clientWidth, 80),
     height: Math.max(place.clientHeight, 60),
-    padding: [8, 10, 0, 0],
+    padding: [8, 18, 0, 0],
     tzDate: seconds => uPlot.tzDate(new Date(seconds * 1000), zoneName),
     legend: { show: false },
     bands,
