@@ -193,6 +193,8 @@ class Ledger(msgspec.Struct):
     actors, nodes, jobs, workers and placement groups are missing, and those about tasks are not."""
     command: Command | None = None
     """Head only: the command that started this Ray or was its driver, if `ray-history run` recorded it."""
+    imported: MomentOrZero = 0.0
+    """When `ray-history import` made this ledger from a session directory that no collector recorded, Unix seconds."""
 
     @property
     def is_graceful(self) -> bool:

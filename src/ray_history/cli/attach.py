@@ -25,7 +25,7 @@ def with_attach_options(command: Command) -> Command:
     """Adds the options of both verbs."""
     decorated: Any = command
     decorated = click.option(
-        "--session-dir", metavar="DIR", help="Directory of the session, if several run.", type=click.Path(exists=True)
+        "--session-dir", metavar="DIR", help="Directory of the session, if several run.", type=click.Path()
     )(decorated)
     decorated = click.option("--cluster", default="local", show_default=True, help="Cluster of the session.")(decorated)
     decorated = click.option("--namespace", default="default", show_default=True, help="Namespace of the session.")(

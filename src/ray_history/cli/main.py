@@ -24,8 +24,23 @@ from .options import with_settings
 
 logger = logging.getLogger(__name__)
 
-VERBS = ("run", "ui", "attach", "snapshot", "collect", "serve", "sessions", "index", "inject", "dashboard", "demo")
+VERBS = (
+    "run",
+    "ui",
+    "attach",
+    "snapshot",
+    "import",
+    "collect",
+    "serve",
+    "sessions",
+    "index",
+    "inject",
+    "dashboard",
+    "demo",
+)
 """Each is the module of this package whose `command` runs it, in the order of `--help`."""
+_MODULES = {"import": "import_session"}
+"""Those whose verb is a keyword of Python."""
 
 
 class Verbs(click.Group):
@@ -37,7 +52,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"{__package__}.{cmd_name}").command
+        command: click.Command = import_module(f"{__package__}.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
 

@@ -33,6 +33,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     events_quarantined: Count | None = None
     events_dropped_by_ray: Count | None = None
     log_bytes_lost: Count | None = None
+    imported: Moment | None = None
+    """When the session was imported from its directory, because no collector recorded it."""
     command: Text | None = None
     """The command of `ray-history run` that was recorded."""
     exit_code: Count | None = None

@@ -61,6 +61,7 @@ ledger as (
         count(*) filter (body->>'ended' = 'graceful') as graceful,
         count(*) filter (body->>'ended' = 'left') as abandoned,
         max(nullif(try_cast(body->>'written' as double), 0)) as last_written,
+        max(nullif(try_cast(body->>'imported' as double), 0)) as imported,
         max(nullif(try_cast(body->>'alive_until' as double), 0)) as alive_until,
         sum(try_cast(body->>'$.events.received' as bigint)) as events_received,
         sum(try_cast(body->>'$.events.stored' as bigint)) as events_stored,

@@ -61,6 +61,8 @@ def _ending(state: State, facts: Facts, *, is_shut_down: bool, redact: bool) -> 
             "killed",
             "The dashboard was gone while the collector still ran, and gcs_server.out reports no shutdown.",
         )
+    if facts.imported:
+        return Ending("ended", "It was imported from its log files, the last of which ends here.")
     if is_shut_down:
         return Ending("ended", "Its collectors shut down cleanly.")
     return Ending("ended", "The time of its last sign of life: its collectors wrote no ledger.")
