@@ -19,7 +19,7 @@ from tests.support.ray_releases import OF_TESTS
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
-SENT_SINCE = (2, 54)
+SENT_SINCE = (2, 55)
 WITH_SPANS = {"/api/v0/tasks", "/api/v0/tasks filtered", "/api/v0/tasks/timeline"}
 """Routes with profile spans, of which older versions send few or none."""
 ADDED = {"/api/v0/logs", "/events", "/api/v0/tasks filtered"}

@@ -52,6 +52,18 @@ def built(tmp_path: Path) -> Callable[..., Rebuilt]:
 Built = Callable[..., Rebuilt]
 
 
+def test_the_node_is_that_of_the_worker_not_of_the_sender(built: Built) -> None:
+    """Ray 2.54 adds the sender's node to every event."""
+    row = built(
+        task(ONE),
+        lifecycle(ONE, *RAN[:2], node=OTHER_NODE),
+        lifecycle(ONE, RAN[2], node=NODE, worker=WORKER),
+        lifecycle(ONE, RAN[3], node=NODE, workerPid=17),
+        lifecycle(ONE, ("FINISHED", 5), node=OTHER_NODE),
+    ).row("tasks")
+    assert (row["node_id"], row["worker_id"], row["worker_pid"]) == (NODE, WORKER, 17)
+
+
 # States --------------------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +331,7 @@ def test_ids_can_have_any_of_five_spellings(built: Built) -> None:
         one = written(bytes.fromhex(actor_task_id(number, actor_id)))
         more = {"actorId": written(bytes.fromhex(actor_id)), "placementGroupId": written(bytes.fromhex(group))}
         events.append(actor_task(ONE, taskId=one, jobId=written(bytes.fromhex(actor_id[-8:])), **more))
-        events.append(lifecycle(ONE, ("RUNNING", 1), taskId=one, nodeId=written(bytes.fromhex(node_id))))
+        events.append(lifecycle(ONE, ("RUNNING", 1), taskId=one, nodeId=written(bytes.fromhex(node_id)), worker=WORKER))
     rows = built(*events).rows("tasks")
     assert [row["task_id"] for row in rows] == [actor_task_id(n, actor_id) for n in range(len(writings))]
     assert {
@@ -538,7 +550,7 @@ def test_a_definition_of_an_unknown_type_keeps_its_name_in_extended_tables(built
 def test_clocks_of_other_nodes_do_not_change_the_rank(built: Built) -> None:
     row = built(
         task(ONE, at=99),
-        lifecycle(ONE, ("FINISHED", 1), node=OTHER_NODE),
+        lifecycle(ONE, ("FINISHED", 1), node=OTHER_NODE, worker=WORKER),
         lifecycle(ONE, ("RUNNING", 80), at=80, nodeId=""),
     ).row("tasks")
     assert (row["state"], row["node_id"]) == ("FINISHED", OTHER_NODE)

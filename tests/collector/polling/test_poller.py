@@ -185,10 +185,10 @@ def test_the_page_of_actors_follows_their_list(bench: Bench) -> None:
     ("version", "bytes_of_one", "requests"),
     [
         ("2.60.0", 0, 0),
-        ("2.54.1", 0, 0),
+        ("2.55.1", 0, 0),
         ("3.0.0.dev0", 0, 0),
         ("nightly", 0, 0),
-        ("2.53.0", 0, 7),
+        ("2.54.1", 0, 7),
         ("2.49.2", SMALL, 2),
         ("2.49.2", LARGE, 1),
     ],

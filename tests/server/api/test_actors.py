@@ -101,10 +101,15 @@ def test_processes_that_died_after_the_poll_of_their_node_are_gone(tmp_path: Pat
             actor(),
             actor_life(actor_step("ALIVE", 2, NODE, WORKER, 17), actor_step("DEAD", 3)),
         ],
-        endpoints={endpoint_name(f"/nodes/{NODE}"): {"result": True, "data": {"detail": page}}},
+        endpoints={
+            endpoint_name(f"/nodes/{NODE}"): {"result": True, "data": {"detail": page}},
+            endpoint_name("/nodes?view=summary"): {"result": True, "data": {"summary": [page]}},
+        },
     )
     with served(store, tmp_path / "cache") as server:
         session = f"/s/default/written/{SESSION}"
+        (summary,) = server.get(f"{session}/nodes?view=summary").json["data"]["summary"]
+        assert [each["pid"] for each in summary["raylet"]["coreWorkersStats"]] == [18]
         for view in ("?raw=1", ""):  # the other process lived until the end
             shown = server.get(f"{session}/nodes/{NODE}{view}").json["data"]["detail"]
             assert [each["pid"] for each in shown["workers"]] == [18]

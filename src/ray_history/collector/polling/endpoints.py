@@ -85,8 +85,8 @@ UNFINISHED_TASKS = Endpoint(
 there may be very many: their owners send what is known of them."""
 
 ALL_TASKS = Endpoint("/api/v0/tasks?detail=1&limit=10000&exclude_driver=false", ROWS, When.WITHOUT_SPANS)
-SPANS_SINCE = (2, 54)
-"""The first Ray that sends all profile spans: 2.49 sends none, 2.52 only the outermost."""
+SPANS_SINCE = (2, 55)
+"""The first Ray that sends all profile spans: 2.49 sends none, 2.52 to 2.54 only the outermost."""
 
 DATASETS = Endpoint("/api/data/datasets/{}", ("datasets",), When.PER_JOB, EmptyAnswers.IGNORED)
 TRAIN_V2 = Endpoint(

@@ -204,7 +204,7 @@ def polled_usage(request: SessionRequest, node_ids: Iterable[str]) -> dict[str, 
     wanted = set(node_ids)
     if not wanted:
         return {}
-    nodes = polled_summaries(polled_data(request, "/nodes?view=summary")) | polled_details(request, wanted)
+    nodes = polled_summaries(request, polled_data(request, "/nodes?view=summary")) | polled_details(request, wanted)
     return {
         node_id: _usage(nodes[node_id])
         for node_id in wanted & nodes.keys()
@@ -212,12 +212,10 @@ def polled_usage(request: SessionRequest, node_ids: Iterable[str]) -> dict[str, 
     }
 
 
-def polled_summaries(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def polled_summaries(request: SessionRequest, data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The nodes of a polled summary, by id."""
-    return {
-        str(object_of(node.get("raylet")).get("nodeId")): _without_null_memory(node)
-        for node in objects_of(data.get("summary"))
-    }
+    nodes = objects_of(data.get("summary"))
+    return _as_observed(request, {str(object_of(node.get("raylet")).get("nodeId")): node for node in nodes})
 
 
 def polled_details(request: SessionRequest, node_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -230,6 +228,10 @@ def polled_details(request: SessionRequest, node_ids: Iterable[str]) -> dict[str
     nodes = {names[name]: msgspec.json.decode(text or "null") for name, text in rows}
     # The page of a node that is dead has no usage.
     pages = {node_id: node for node_id, node in nodes.items() if isinstance(node, dict) and "now" in node}
+    return _as_observed(request, pages)
+
+
+def _as_observed(request: SessionRequest, pages: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     dead = _dead_workers(request, list(pages))
     return {node_id: _without_null_memory(_without_workers(page, dead[node_id])) for node_id, page in pages.items()}
 

@@ -105,7 +105,9 @@ def get_node(request: SessionRequest) -> Response:
     rows = _node_rows(request, request.view, "where node_id = ?", [node_id])
     if not rows:  # Ray answers 200, with a body that looks like a node
         raise ApiError(404, f"Node {node_id[:200]} does not exist")
-    polled = polled_details(request, [node_id]) or polled_summaries(polled_data(request, "/nodes?view=summary"))
+    polled = polled_details(request, [node_id]) or polled_summaries(
+        request, polled_data(request, "/nodes?view=summary")
+    )
     detail = merge_polled(request, rows[0], polled.get(node_id, {}))
     detail["raylet"].pop("coreWorkersStats", None)
     detail.setdefault("workers", [])
@@ -115,7 +117,7 @@ def get_node(request: SessionRequest) -> Response:
 
 def _summary(request: SessionRequest) -> Response:
     data = polled_data(request, "/nodes?view=summary")
-    summaries = polled_summaries(data)
+    summaries = polled_summaries(request, data)
     rows = _node_rows(request, request.view)
     summaries = polled_details(request, {row.node_id for row in rows} - summaries.keys()) | summaries
     if request.view.at is None:
@@ -138,7 +140,7 @@ def _summary(request: SessionRequest) -> Response:
 def _nodes_with_logs(request: SessionRequest) -> Response:
     """The nodes with log files, all of them ALIVE: the frontend's page of logs shows no others."""
     with_logs = request.open.logs.nodes()
-    polled = polled_summaries(polled_data(request, "/nodes?view=summary"))
+    polled = polled_summaries(request, polled_data(request, "/nodes?view=summary"))
     nodes = []
     for row in _node_rows(request, _observed(request)):
         if row.node_id in with_logs:

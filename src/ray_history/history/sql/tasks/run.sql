@@ -109,7 +109,8 @@ execution as (
         taskId as task_id,
         coalesce(taskAttempt, 0) as attempt_number,
         max(jobId) as execution_job_id,
-        max(non_empty(nodeId)) as node_id,
+        -- In Ray 2.54 other events have the node of their sender, which may be the owner's.
+        max(non_empty(nodeId)) filter (workerId <> '') as node_id,
         max(non_empty(workerId)) as worker_id,
         max(nullif(workerPid, 0)) as worker_pid,
         max(actorReprName) as actor_repr_name,
