@@ -36,6 +36,7 @@ from tests.history.rebuilt import (
     stamp,
     task,
     task_id,
+    worker,
     worker_alive,
     worker_dead,
 )
@@ -62,6 +63,9 @@ def test_the_node_is_that_of_the_worker_not_of_the_sender(built: Built) -> None:
         lifecycle(ONE, ("FINISHED", 5), node=OTHER_NODE),
     ).row("tasks")
     assert (row["node_id"], row["worker_id"], row["worker_pid"]) == (NODE, WORKER, 17)
+    owned = [task(ONE), lifecycle(ONE, *RAN[:3], ("FINISHED", 5), node=OTHER_NODE, worker=WORKER)]
+    extended = built(worker(), base=built(*owned))
+    assert extended.row("tasks")["node_id"] == built(worker(), *owned).row("tasks")["node_id"] == NODE
 
 
 # States --------------------------------------------------------------------------------------------------------------
@@ -248,6 +252,9 @@ def test_unset_fields_of_a_later_event_change_nothing(built: Built) -> None:
         lifecycle(ONE, ("FINISHED", 5), at=10),
     ).row("tasks")
     assert (row["node_id"], row["worker_id"], row["worker_pid"]) == (NODE, WORKER, 17)
+    owned = [task(ONE), lifecycle(ONE, *RAN[:3], ("FINISHED", 5), node=OTHER_NODE, worker=WORKER)]
+    extended = built(worker(), base=built(*owned))
+    assert extended.row("tasks")["node_id"] == built(worker(), *owned).row("tasks")["node_id"] == NODE
 
 
 def test_log_positions_are_merged_from_several_events(built: Built) -> None:

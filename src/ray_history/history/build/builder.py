@@ -288,7 +288,7 @@ class Builder:
         )
 
     def _extend_tasks(self, base: Path) -> None:
-        """Write the delta: rows with new events, rows whose end no event reported, and rows of the base's delta."""
+        """Write the delta: rows with new events, rows whose end or node others tell, and the base's delta."""
         delta = base / DELTA
         base_delta = f"from read_parquet({text(delta)})" if delta.exists() else "from run where false"
         self._execute(f"create view base_attempt as {observed_tasks(base)}")
@@ -301,6 +301,9 @@ class Builder:
             select task_id, attempt_number from base_attempt
             where is_forced or is_implied or not is_defined or polled_columns is not null
                 or state not in ('FINISHED', 'FAILED')
+            union
+            select task_id, attempt_number from base_attempt, worker_host
+            where base_attempt.worker_id = worker_host.worker_id and base_attempt.node_id <> worker_host.node_id
             union
             select task_id, attempt_number from all_polled_task
             union

@@ -34,7 +34,9 @@ with_hosts as (
         with_sorted_spans.* replace (
             coalesce(job_id, right(task_id, 8)) as job_id,
             coalesce(with_sorted_spans.worker_id, host.worker_id) as worker_id,
-            coalesce(with_sorted_spans.node_id, host.node_id) as node_id
+            -- In Ray 2.54 an event of the owner has the owner's node beside the worker.
+            case when with_sorted_spans.node_id is null then host.node_id else coalesce(placed.node_id, with_sorted_spans.node_id) end
+                as node_id
         ),
         type is not null as is_defined,
         with_sorted_spans.worker_id is null and host.worker_id is not null as is_worker_implied,
@@ -47,6 +49,7 @@ with_hosts as (
     from with_sorted_spans
     left join worker_host as host
         on with_sorted_spans.type is null and implied_type(task_id) <> 'ACTOR_CREATION_TASK' and host.worker_id = with_sorted_spans.component_id
+    left join worker_host as placed on placed.worker_id = with_sorted_spans.worker_id
     left join named_actor on actor_repr_name is null and named_actor.actor_id = coalesce(with_sorted_spans.actor_id, substr(task_id, 17))
 ),
 -- The control plane fails the attempts of a dead worker, and at a job's end the unfinished ones. It sends no event.
