@@ -29,6 +29,12 @@ REASONS = (
         capture=r"^2\.(49|5[0-2]) calm$",
     ),
     _reason(
+        r"/api/v0/tasks( filtered)?$",
+        r"events|end_time_ms",
+        "tasks that failed at the end of their job: Ray's event about that end is some milliseconds late",
+        capture=r"calm$",
+    ),
+    _reason(
         r"tasks/timeline",
         r"",
         "Ray does not send all profile spans as events: 2.52 sends few of those inside a task, and a worker that is "
