@@ -5,6 +5,7 @@ Each is captured by the script that measures all versions (`make matrix`), with 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bench.fidelity.counts import count
 from bench.fidelity.report import lines
 from bench.fidelity.scenarios import capture
 from bench.fidelity.score import score
+from tests.bench.recorded_metrics import recorded_metrics
 from tests.support.fixtures import skip_or_fail
 from tests.support.processes import PartUnavailable
 from tests.support.ray_releases import OF_TESTS
@@ -40,11 +42,31 @@ def check(minor: str, folder: Path) -> None:
     assert (counts.archived, counts.invented) == (counts.acknowledged, 0)
     assert counts.stored_log_bytes > 0.95 * counts.log_bytes, counts.worst
     sends_spans = tuple(map(int, minor.split("."))) >= SENT_SINCE
+    check_metrics(folder, folder.with_name("tables"))
     routes, shown = scored.by_route(), "\n".join(lines(scored))
     assert len(routes) > 25, shown
     others = ADDED | OF_A_MOMENT | (set() if sends_spans else WITH_SPANS)
     assert min(ratio for name, ratio in routes.items() if name not in others) >= 0.98, shown
     assert scored.mean_of_routes >= (0.97 if sends_spans else 0.9), shown
+
+
+def check_metrics(folder: Path, tables: Path) -> None:
+    tables.mkdir()
+    found, nodes = recorded_metrics(folder, tables), json.loads((folder / "capture.json").read_text())["nodes"]
+    assert found.problems == []
+    assert found.agents == set(nodes.values())
+    assert "agent" in found.endpoints, (
+        "the ports of the others are fixed: another cluster of this machine may have them"
+    )
+    assert {"default", "data", "serve", "serve_deployment"} <= found.dashboards
+    assert {
+        "up",
+        "ray_node_mem_used",
+        "ray_node_cpu_utilization",
+        "ray_tasks",
+        "ray_object_store_memory",
+    } <= found.names
+    assert len(found.answered) >= 30, found.empty
 
 
 def test_the_installed_ray(real_ray: str, tmp_path: Path) -> None:
