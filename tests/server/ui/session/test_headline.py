@@ -122,3 +122,12 @@ def test_causes_join_functions_that_ray_failed_for_the_same_reason() -> None:
         ("OUT_OF_MEMORY", 2, 3),
         ("ValueError", 1, 2),
     ]
+
+
+def test_the_groups_that_explain_the_failed_job_come_first_and_those_that_recovered_last() -> None:
+    many = group("TimeoutError", "fetch", 90, first=1, jobs=["02"])
+    recovered = group("ConnectionError", "load", 95, first=1, recovered=95)
+    cause = group("ValueError", "evaluate", 1, first=5)
+    late = group("KeyError", "report", 50, first=30)
+    findings = Findings(236, [recovered, many, late, cause], [], [job("FAILED", 9)])
+    assert findings.ordered_groups() == [cause, many, late, recovered]

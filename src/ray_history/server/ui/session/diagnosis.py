@@ -67,17 +67,18 @@ def diagnose(request: SessionRequest) -> Diagnosis:
     counts = count_failures(request)
     actors, nodes = dead_actors(request), departed_nodes(request)
     cause = next(iter(causes(groups)), None)
+    findings = Findings(counts.failed_attempts, groups, nodes, jobs_of(request))
     return Diagnosis(
         failed_attempts=counts.failed_attempts,
         failed_tasks=counts.failed_tasks,
         unfinished_tasks=counts.unfinished_tasks,
-        groups=groups[:MOST_GROUPS],
+        groups=findings.ordered_groups()[:MOST_GROUPS],
         groups_left_out=max(0, len(groups) - MOST_GROUPS),
         dead_actors=actors.total,
         actors=actors.failed,
         actors_left_out=actors.left_out,
         nodes=nodes,
-        headline=with_memory(request, Findings(counts.failed_attempts, groups, nodes, jobs_of(request)).headline()),
+        headline=with_memory(request, findings.headline()),
         largest_cause=cause.error if cause else None,
         cause_began_ns=cause.first_ns if cause else None,
         internal=_internal(request),

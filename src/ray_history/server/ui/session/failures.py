@@ -137,6 +137,11 @@ class Group:
         )
 
     @property
+    def has_recovered(self) -> bool:
+        """Whether each of its tasks succeeded in a later attempt."""
+        return self.recovered == self.tasks
+
+    @property
     def total(self) -> int:
         return self.attempts + self.downstream
 

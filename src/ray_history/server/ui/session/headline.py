@@ -74,7 +74,7 @@ def causes(groups: Sequence[Group]) -> list[Cause]:
     """The causes of failures that did not succeed on retry, the largest first."""
     by_cause: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        if group.recovered < group.tasks:
+        if not group.has_recovered:
             key = (group.error, "" if group.error in _IN_WORDS else group.function)
             by_cause.setdefault(key, []).append(group)
     found = [Cause(tuple(groups)) for groups in by_cause.values()]
@@ -92,10 +92,9 @@ class Findings:
 
     def headline(self) -> Headline | None:
         """The first of: a failed job, a lost node, the largest cause of failures."""
-        failed = sorted((job for job in self.jobs if job.status == "FAILED" and job.end_ms), key=_job_end_ns)
+        failed, cause = self._failed_jobs(), self._cause()
         if failed:
-            return self._about_jobs(failed)
-        cause = next(iter(causes(self.groups)), None)
+            return self._about_jobs(failed, cause)
         lost = [node for node in self.nodes if not node.expected and node.end_ns]
         if lost:
             return self._about_nodes(lost, cause)
@@ -106,18 +105,35 @@ class Findings:
             return Headline(title, self._share(cause), cause.first_node_id, cause.first_ns)
         return None
 
-    def _about_jobs(self, failed: Sequence[Job]) -> Headline:
+    def ordered_groups(self) -> list[Group]:
+        """The groups that the headline names, then the others, the largest first; those that recovered come last."""
+        cause = self._cause()
+        named = cause.groups if cause else ()
+        return sorted(
+            self.groups, key=lambda group: (group not in named, group.has_recovered, -group.total, group.first_ns)
+        )
+
+    def _failed_jobs(self) -> list[Job]:
+        return sorted((job for job in self.jobs if job.status == "FAILED" and job.end_ms), key=_job_end_ns)
+
+    def _cause(self) -> Cause | None:
+        """The largest cause of failures; if jobs failed, in the first of them before its end."""
+        groups = self.groups
+        for job in self._failed_jobs()[:1]:
+            groups = [group for group in groups if job.job_id in group.jobs and group.first_ns <= _job_end_ns(job)]
+        return next(iter(causes(groups)), None)
+
+    def _about_jobs(self, failed: Sequence[Job], cause: Cause | None) -> Headline:
         """The job that failed first, and the largest cause of failures in it before."""
         job, end = failed[0], _job_end_ns(failed[0])
         title = f"{job.name} failed"
         if len(failed) > 1:
             title = f"{len(failed)} jobs failed; the first, {job.name}, failed"
         title += f" at {_clock(end)}"
-        before = causes([group for group in self.groups if job.job_id in group.jobs and group.first_ns <= end])
-        if not before:
+        if cause is None:
             return Headline(title, job.reason or "")
-        title += f" after {before[0].in_words} at {_clock(before[0].first_ns)}"
-        return Headline(title, self._share(before[0]), before[0].first_node_id, before[0].first_ns)
+        title += f" after {cause.in_words} at {_clock(cause.first_ns)}"
+        return Headline(title, self._share(cause), cause.first_node_id, cause.first_ns)
 
     def _about_nodes(self, lost: Sequence[DepartedNode], cause: Cause | None) -> Headline:
         node, lost_at = lost[0], _clock(lost[0].end_ns or 0)
