@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -17,6 +18,7 @@ from ray_history.metrics.grafana.pickers import choices
 from ray_history.metrics.grafana.times import InvalidTime, TimeRange, shown_range, step, steps
 from ray_history.metrics.grafana.variables import texts
 from ray_history.metrics.promql.errors import PromQLError
+from ray_history.metrics.promql.limits import Limits
 from ray_history.metrics.promql.samples import Database
 from ray_history.server.http.query_params import boolean, integer
 from ray_history.server.http.responses import ApiError, plain_json
@@ -106,7 +108,9 @@ def panel(request: SessionRequest) -> Response:
 
 def _drawing(question: Question, found: Panel, shown: TimeRange, width: int) -> tuple[Chart, int]:
     step_ms = step(shown, width // _PIXELS_PER_POINT, question.recorded.interval_ms)
-    maker = ChartMaker(question.recorded.reader, Patterns(question.request.tables).matching, limits)
+    of_request = limits()  # all queries of a panel together have the time of one request
+    each = partial(Limits, is_overdue=of_request.is_overdue)
+    maker = ChartMaker(question.recorded.reader, Patterns(question.request.tables).matching, each)
     return maker.chart(found, question.texts(shown, step_ms), steps(shown, step_ms)), step_ms
 
 

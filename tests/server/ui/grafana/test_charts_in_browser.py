@@ -131,12 +131,15 @@ def test_pages_of_serve_and_of_a_job_have_charts(page: Page, tmp_path: Path) -> 
         page.open(f"{server.url}/s/default/demo/{session}/#/serve")
         for number in range(3):
             frame = FRAME.format(number=number)
+            page.wait(f"{frame}.querySelector('.plot')")
+            page.value(f"document.querySelectorAll('iframe')[{number}].scrollIntoView()")
             page.wait(f"{frame}.querySelector('[data-drawn]')")
             assert page.value(f"{PAINTED}({frame})") > 4
         page.value("location.hash = '#/jobs/04000000'")
         frame = FRAME.format(number=0)
-        page.wait(f"{frame}.querySelector('[data-drawn]') && document.querySelectorAll('iframe').length === 1")
-        assert page.value(f"{frame}.querySelector('h3').textContent") == "Node Count"
+        page.wait(f"{frame}.querySelector('h3').textContent === 'Node Count' && {frame}.querySelector('.plot')")
+        page.value("document.querySelector('iframe').scrollIntoView()")
+        page.wait(f"{frame}.querySelector('[data-drawn]')")
         assert "whole session" in page.value(f"{frame}.querySelector('.note').textContent")
         page.open("about:blank")
 

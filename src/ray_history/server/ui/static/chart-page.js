@@ -11,10 +11,13 @@
     return width > 0 && bottom > -MARGIN && top < innerHeight + MARGIN;
   };
   const AT_ONCE = 3, afterFirst = [];
+  // Old dashboards have a page for each of 61 panels. One that is not in sight yet waits, unless its tab is in the
+  // background, where nothing tells when it will be.
+  let isInSight = !config.single || parent === window || document.hidden;
   let picker, loading = 0;
   // From the top, a few at a time, so that the first charts do not wait for the last.
   const loadVisible = () => {
-    while (loading < AT_ONCE) {
+    while (isInSight && loading < AT_ONCE) {
       const panel = panels.find(one => one.loaded !== one.wanted && isVisible(one));
       if (!panel) return;
       loading += 1;
@@ -30,7 +33,11 @@
   if (config.single) range.set(given.get('from') ?? '', given.get('to') ?? '');
   range.listeners.push(loadVisible);
   loadVisible();
-  new IntersectionObserver(loadVisible, { rootMargin: `${MARGIN}px` }).observe(document.body);
+  const look = entries => {
+    isInSight ||= entries.some(entry => entry.isIntersecting);
+    loadVisible();
+  };
+  new IntersectionObserver(look, { rootMargin: `${MARGIN}px` }).observe(document.body);
   ['scroll', 'resize'].forEach(event => addEventListener(event, loadVisible, { passive: true, capture: true }));
   document.querySelectorAll('details').forEach(row => row.addEventListener('toggle', loadVisible));
   // Colors of axes are those of the theme.
