@@ -12,7 +12,7 @@ from ray_history.server.sessions.memo import cached_per_session
 from ray_history.server.sessions.open_session import OpenSession
 
 HOW_TO_RECORD = (
-    "Metrics are recorded by `ray-history collect` (or `collector`) beside each node, every 15 s unless "
+    "Metrics are recorded by ray-history collect (or collector) beside each node, every 15 s unless "
     "--metrics-interval=0s, while the cluster runs."
 )
 NO_SAMPLES = f"No metrics of this session were recorded. {HOW_TO_RECORD}"

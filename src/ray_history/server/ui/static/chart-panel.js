@@ -86,9 +86,11 @@ class Panel {
     if (chart.widened) notes.push('Nothing in the range asked for; this is the whole session');
     if (chart.left_out) notes.push(`${plural(chart.left_out, 'series')} with smaller values left out`.replace('seriess', 'series'));
     if (chart.problems.length && chart.series.length) notes.push(chart.problems.join('; '));
+    if (!chart.series.length) notes.length = 0;
     this.note.textContent = this.note.title = notes.join('. ');
     if (!chart.series.length) {
-      this.say(chart.problems.length ? chart.problems.join('\n') : 'No data in this range');
+      const isWhole = chart.widened || (!range.from && !range.to);
+      this.say(chart.problems.length ? chart.problems.join('\n') : isWhole ? 'No data' : 'No data in this range');
       return;
     }
     this.clear();
