@@ -133,6 +133,16 @@ def test_a_polled_task_fails_with_its_worker_and_its_job(tmp_path: Path) -> None
     assert (ended["state"], ended["end_time_ms"]) == ("FAILED", ms(9))
 
 
+def test_a_task_that_only_the_poll_has_may_have_finished_before_its_worker_died(tmp_path: Path) -> None:
+    died = [node(), worker(), worker_alive(1), worker_dead(4), job_life("FINISHED", 9)]
+    alone = rebuild(tmp_path, died, [polled("tasks", listed_task(ONE, *RUNNING))])
+    assert (alone.row("tasks")["state"], alone.row("tasks")["error_type"]) == ("RUNNING", None)
+    again = rebuild(tmp_path, [worker_dead(4)], [polled("tasks", listed_task(ONE, *RUNNING))], base=alone)
+    assert again.row("tasks") == alone.row("tasks")
+    told = rebuild(tmp_path, SENT, [polled("tasks", listed_task(ONE, *RUNNING))], base=again)
+    assert told.row("tasks")["state"] == "FAILED", "its owner would have reported that it finished"
+
+
 def test_a_moment_shows_polled_values_from_their_time_on(tmp_path: Path) -> None:
     before = only(tmp_path, SENT, listed_task(ONE, *RUNNING), view=View(ns(2.2)))
     assert (before["state"], before["worker_id"], before["worker_pid"]) == ("SUBMITTED_TO_WORKER", WORKER, None)

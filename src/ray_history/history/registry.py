@@ -394,8 +394,8 @@ _JOBS = Table(
         case when {_ENDED_JOB} then end_ms else ray_ms(coalesce(driver_end_ns, {{end}})) end as end_ms
     )""",
     sources=("SUBMISSION_JOB_DEFINITION_EVENT", "SUBMISSION_JOB_LIFECYCLE_EVENT", EXPORT_FILES, "/api/jobs/"),
-    without_sources="Submitted jobs are known from their drivers alone: Ray wrote no export files, and /api/jobs/ was "
-    "not polled.",
+    without_sources="Submitted jobs are known from drivers and logs alone: Ray wrote no export files, and /api/jobs/ "
+    "was not polled.",
     precedence=Precedence(
         sources={
             "submission": "the most advanced of SUBMISSION_JOB events (not sent by any Ray version yet), "

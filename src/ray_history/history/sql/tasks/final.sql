@@ -9,6 +9,9 @@ with_polled as (
         attempt_number,
         every_column(),
         columns_of(polled) as polled_columns,
+        coalesce(
+            event.pending_args_avail_ns, event.pending_node_assignment_ns, event.submitted_to_worker_ns, event.running_ns
+        ) is not null as has_events,
         case when list_contains(columns_of(polled), 'spans') then event.spans end as event_spans
     from with_end as event
     full join (
@@ -57,7 +60,8 @@ with_decisions as (
     select
         with_hosts.*,
         not has_ended and execution_span.endTime is not null as is_implied,
-        not has_ended and not is_implied and coalesce(worker.end_ns, job.end_ns) is not null as is_forced,
+        -- An attempt that only the polled listing has may have finished since, without an event.
+        not has_ended and not is_implied and has_events and coalesce(worker.end_ns, job.end_ns) is not null as is_forced,
         decided_ns(coalesce(worker.end_ns, job.end_ns)) as forced_ns,
         case
             when worker.end_ns is not null then 'Worker running the task (' || with_hosts.worker_id || ') died with exit_type: '
