@@ -47,6 +47,11 @@ REASONS = (
         "events without the place in the log: it is found by the task's name in the worker's file, or unknown",
     ),
     _reason(
+        r"logs/file by (filename|pid|actor_id)",
+        r"<line>",
+        "the last lines before SIGKILL: log lines are uploaded every 10 s",
+    ),
+    _reason(
         r"/api/v0/tasks$",
         r"result\[\]$",
         "tasks that only one side knows: those whose owner died before it sent their definition are hidden by Ray and "
