@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ray_history.cli.run import cluster_name
 from ray_history.local.environment import MARK, environment_of_command
+from ray_history.local.places import cluster_name
 from ray_history.ray_variables import recording_variables
 from tests.cli.installed import COMMAND, run
 

@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from ray_history.archive.settings import StorageOptions
+from ray_history.local.places import Place, new_home
 
 from .options import Command, take, with_settings
-from .places import Place, new_home
 
 
 def with_attach_options(command: Command) -> Command:

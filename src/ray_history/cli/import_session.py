@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ray_history.archive.settings import StorageOptions
+from ray_history.local.places import Place
 
 from .options import take, with_settings
-from .places import Place
 
 if TYPE_CHECKING:
     from ray_history.local.importing import Imported

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ray_history.archive.settings import StorageOptions
 from ray_history.local.environment import EXPORT_ADDRESS
+from ray_history.local.places import RUNS, Place, cluster_name, new_home
 
 from .options import take, with_settings
-from .places import RUNS, Place, new_home
 
 if TYPE_CHECKING:
     from ray_history.local.command import Outcome
@@ -28,11 +24,6 @@ _NO_EVENTS = (
     "it ended before the agent of its dashboard had started, or has none (pip install 'ray[default]'), "
     "or is older than Ray 2.49; only its logs are recorded"
 )
-_SCRIPT = re.compile(r"\S+[.](py|sh|ipynb)")
-_PROGRAM = re.compile(r"[^-=\s][^=\s]*")
-_LAUNCHER = re.compile(r"(python|pypy)[\d.]*|(ba|z)?sh|uvx?|conda|poetry|env|nohup|nice|time|run")
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-_LONGEST_NAME = 50
 
 
 @click.command(
@@ -63,15 +54,6 @@ def command(words: tuple[str, ...], namespace: str, cluster: str | None, **optio
     with suppress(KeyboardInterrupt):
         _report(outcome, place)
     leave(outcome.returncode)
-
-
-def cluster_name(words: Sequence[str]) -> str:
-    """A name for the sessions of a command: that of its script or module, otherwise of its program."""
-    script = next((Path(word).stem for word in words if _SCRIPT.fullmatch(word)), "")
-    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-    programs = (Path(word).name for word in takewhile(lambda word: word != "-c", words) if _PROGRAM.fullmatch(word))
-    name = script or module or next((name for name in programs if not _LAUNCHER.fullmatch(name)), "")
-    return _NOT_IN_NAMES.sub("-", name.lower())[:_LONGEST_NAME].strip("-") or "local"
 
 
 def _report(outcome: Outcome, place: Place) -> None:

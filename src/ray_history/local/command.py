@@ -62,7 +62,7 @@ def run(words: Sequence[str], *, storage: dict[str, Any], namespace: str, cluste
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     near, far = socket.socketpair()
     order = messages.Order(mark, storage, namespace, cluster, str(home), listener.fileno(), far.fileno())
-    _start_recorder(order, home)
+    start_recorder(order, home)
     far.close()
     environ = environment_of_command(listener.getsockname()[1], mark, os.environ)
     listener.close()
@@ -86,7 +86,8 @@ def run(words: Sequence[str], *, storage: dict[str, Any], namespace: str, cluste
     return Outcome(code, _answer(near))
 
 
-def _start_recorder(order: messages.Order, home: Path) -> None:
+def start_recorder(order: messages.Order, home: Path) -> None:
+    """Start the recorder, which inherits the sockets of its order."""
     with (home / "recorder.log").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "ray_history.local.recorder", messages.encode(order).decode()],
