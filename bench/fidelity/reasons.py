@@ -24,9 +24,9 @@ REASONS = (
     _reason(
         r"/api/v0/tasks( filtered)?$",
         r"events|start_time_ms",
-        "the constructor of an actor that restarted: Ray up to 2.52 shows its last start beside its first end; here it "
+        "the constructor of an actor that restarted: Ray up to 2.53 shows its last start beside its first end; here it "
         "is the first start",
-        capture=r"^2\.(49|5[0-2]) calm$",
+        capture=r"^2\.(49|5[0-3]) calm$",
     ),
     _reason(
         r"/api/v0/tasks( filtered)?$",
