@@ -176,17 +176,23 @@ class HealthRoute(ProxyRoute):
         running = running_of(request.scope)
         async with self.heads.request(running, "GET", self.path, accept="application/json") as answer:
             body = await answer.read()
-            if answer.status != 200 or not _is_yes(body):
+            if answer.status != 200 or not _has_charts(body):
                 raise HeadUnreachable("its head has no Grafana and Prometheus")
             await _send_redacted(answer, body, request.scope, send)
 
 
-def _is_yes(body: bytes) -> bool:
+class _Health(msgspec.Struct):
+    result: bool
+    data: dict[str, Any] = {}
+
+
+def _has_charts(body: bytes) -> bool:
+    """Whether the head's answer says so; the host `DISABLED` is how Ray's users switch Grafana off."""
     try:
-        answer = msgspec.json.decode(body)
+        answer = msgspec.json.decode(body, type=_Health)
     except DECODING_ERRORS:
         return False
-    return isinstance(answer, dict) and answer.get("result") is True
+    return answer.result and answer.data.get("grafanaHost") != "DISABLED"
 
 
 async def _redacted_lines(pieces: AsyncIterator[bytes], lines: RedactedLines) -> AsyncIterator[bytes]:

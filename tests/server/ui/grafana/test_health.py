@@ -129,6 +129,9 @@ def test_a_head_without_grafana_is_replaced_by_the_recorded_metrics(tmp_path: Pa
         assert answer.json["data"]["grafanaHost"] == f"/s/default/demo/{SESSION}/grafana"
         assert "has no Grafana" in answer.headers["x-ray-history-note"]
         assert here.server.get(f"{live}/prometheus_health").json["result"] is True
+        for other in (b'{"result": true, "data": {"grafanaHost": "DISABLED"}}', b'{"result": "yes"}', b"<html>"):
+            here.head.answers = {"/api/grafana_health": (200, json, other)}
+            assert here.server.get(f"{live}/grafana_health").json["data"]["grafanaHost"].startswith("/s/default/demo/")
         here.head.answers = {"/api/grafana_health": yes, "/api/prometheus_health": yes}
         assert here.server.get(f"{live}/grafana_health").json["data"]["grafanaHost"] == "http://192.0.2.7:3000"
         assert here.server.get(f"{live}/version").status == 200, "the head is not taken for unreachable"

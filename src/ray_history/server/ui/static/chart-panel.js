@@ -80,17 +80,13 @@ class Panel {
   }
 
   draw() {
-    const { chart } = this, notes = [];
+    const { chart } = this;
     this.series = prepared(chart, this.toggled);
     this.write = writer(chart.unit);
-    if (chart.widened) notes.push('Nothing in the range asked for; this is the whole session');
-    if (chart.left_out) notes.push(`${plural(chart.left_out, 'series')} with smaller values left out`.replace('seriess', 'series'));
-    if (chart.problems.length && chart.series.length) notes.push(chart.problems.join('; '));
-    if (!chart.series.length) notes.length = 0;
-    this.note.textContent = this.note.title = notes.join('. ');
-    if (!chart.series.length) {
+    this.note.textContent = this.note.title = this.series.length ? this.notes().join('. ') : '';
+    if (!this.series.length) {
       const isWhole = chart.widened || (!range.from && !range.to);
-      this.say(chart.problems.length ? chart.problems.join('\n') : isWhole ? 'No data' : 'No data in this range');
+      this.say(chart.problems.join('\n') || (isWhole ? 'No data' : 'No data in this range'));
       return;
     }
     this.clear();
@@ -102,6 +98,16 @@ class Panel {
     if (this.plot) this.listen();
     this.section.dataset.drawn = chart.kind;
     performance.mark('chart drawn');
+  }
+
+  // How the chart differs from what was asked for.
+  notes() {
+    const { widened, left_out: count, problems } = this.chart;
+    return [
+      ...(widened ? ['Nothing in the range asked for; this is the whole session'] : []),
+      ...(count ? [`${count} series with smaller values left out`] : []),
+      ...problems,
+    ];
   }
 
   describe() {
