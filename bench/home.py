@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import statistics
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 from bench.places import s3_bucket
+from bench.processes import cpu_seconds
 from ray_history.archive.stores import open_store
 from ray_history.archive.stores.directory import DirectorySettings
 from tests.server.ui.fleets import write_fleet
@@ -73,12 +73,6 @@ def warm(port: int, pid: int) -> None:
             f"{used:5.1f} ms CPU",
             flush=True,
         )
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time of the process since its start, background work included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ask(port: int, path: str) -> tuple[float, bytes]:

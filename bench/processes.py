@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +30,12 @@ def family(pid: int) -> list[int]:
             with suppress(OSError):  # it has ended
                 found += map(int, tasks.read_text().split())
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of the process since its start, background work included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def use_of(pids: Iterable[int]) -> Use:

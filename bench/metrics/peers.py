@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.processes import cpu_seconds
 from tests.metrics.dashboards import dashboards, expressions, expressions_of
 from tests.metrics.generated import Cluster, cluster
 from tests.server.metrics.recorded_sessions import PATH, write_recorded
@@ -35,14 +36,23 @@ HOUR = 3600
 
 
 @dataclass(frozen=True)
+class Dashboard:
+    """All queries of a dashboard, one after the other."""
+
+    seconds: float
+    processor: float
+    """Seconds of processor time of the server."""
+    points: int
+
+
+@dataclass(frozen=True)
 class Result:
     """What one of the three needs."""
 
     name: str
     sizes: str
     load: float
-    dashboard: float
-    points: int
+    dashboard: Dashboard
 
 
 def side_by_side() -> None:
@@ -57,7 +67,8 @@ def side_by_side() -> None:
         found = measure(recorded, core, samples)
         print(
             f"    {found.name:<16} {found.sizes}; loaded in {found.load:5.1f} s; "
-            f"dashboard {found.dashboard:5.2f} s ({found.points:,} points)",
+            f"dashboard {found.dashboard.seconds:5.2f} s, {found.dashboard.processor:.2f} s of processor time "
+            f"({found.dashboard.points:,} points)",
             flush=True,
         )
 
@@ -67,27 +78,27 @@ def _ours(recorded: Cluster, queries: list[str], samples: int) -> Result:
     write_recorded(archive.parent, recorded)
     blocks = _size(archive / "history-metrics")
     begin = time.monotonic()
-    with _server(archive, cache) as url:
+    with _server(archive, cache) as (url, _):
         _get(f"{url}/query", {"query": "up"})
         load = time.monotonic() - begin
     index = sum(path.stat().st_size for path in cache.rglob("metrics*.parquet"))
     index += sum(path.stat().st_size for path in cache.rglob("series*.parquet"))
-    with _server(archive, cache) as url:
-        seconds, points = _dashboard(url, queries, recorded.end)
+    with _server(archive, cache) as (url, pid):
+        dashboard = _dashboard(url, pid, queries, recorded.end)
     sizes = f"archive {blocks / samples:.2f}, index {index / samples:.2f} bytes a sample"
-    return Result("ray-history", sizes, load, seconds, points)
+    return Result("ray-history", sizes, load, dashboard)
 
 
 @contextmanager
-def _server(archive: Path, cache: Path) -> Iterator[str]:
-    """A history server; the URL of the API of Prometheus below the session."""
+def _server(archive: Path, cache: Path) -> Iterator[tuple[str, int]]:
+    """A history server; the URL of the API of Prometheus below the session, and the id of the process."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "ray_history", "--log-level", "warning", "serve", "--port", str(port)),
         *("--storage", archive.absolute().as_uri(), "--cache-dir", str(cache), "--prebuild", "0"),
     ]
-    with Process(command, log=PLACE / "server.log", ready=lambda: port_is_open(port)):
-        yield f"http://127.0.0.1:{port}{PATH}/prometheus/api/v1"
+    with Process(command, log=PLACE / "server.log", ready=lambda: port_is_open(port)) as server:
+        yield f"http://127.0.0.1:{port}{PATH}/prometheus/api/v1", server.pid
 
 
 def _prometheus(recorded: Cluster, queries: list[str], samples: int) -> Result:
@@ -104,8 +115,8 @@ def _prometheus(recorded: Cluster, queries: list[str], samples: int) -> Result:
     size = _size(folder / "data")
     with Prometheus(folder) as running:
         running.wait_until_ready()
-        seconds, points = _dashboard(f"{running.url}/api/v1", queries, recorded.end)
-    return Result("Prometheus", f"blocks {size / samples:.2f} bytes a sample", load, seconds, points)
+        dashboard = _dashboard(f"{running.url}/api/v1", running.pid, queries, recorded.end)
+    return Result("Prometheus", f"blocks {size / samples:.2f} bytes a sample", load, dashboard)
 
 
 def _victoria_metrics(recorded: Cluster, queries: list[str], samples: int) -> Result:
@@ -130,9 +141,9 @@ def _victoria_metrics(recorded: Cluster, queries: list[str], samples: int) -> Re
         _post(f"{url}/internal/force_flush", b"")
     load = time.monotonic() - begin
     size = _size(folder / "data")
-    with running():
-        seconds, points = _dashboard(f"{url}/api/v1", queries, recorded.end)
-    return Result("VictoriaMetrics", f"data {size / samples:.2f} bytes a sample", load, seconds, points)
+    with running() as server:
+        dashboard = _dashboard(f"{url}/api/v1", server.pid, queries, recorded.end)
+    return Result("VictoriaMetrics", f"data {size / samples:.2f} bytes a sample", load, dashboard)
 
 
 def _open_metrics(recorded: Cluster) -> Iterator[str]:
@@ -148,15 +159,14 @@ def _open_metrics(recorded: Cluster) -> Iterator[str]:
     yield "# EOF\n"
 
 
-def _dashboard(url: str, queries: list[str], end_ms: int) -> tuple[float, int]:
-    """Seconds for all queries of a dashboard, one after the other, and the points in the answers."""
+def _dashboard(url: str, pid: int, queries: list[str], end_ms: int) -> Dashboard:
     end = end_ms // 1000
     times = {"start": end - HOUR, "end": end, "step": STEP}
-    points, begin = 0, time.monotonic()
+    points, begin, processor = 0, time.monotonic(), cpu_seconds(pid)
     for query in queries:
         answer = _get(f"{url}/query_range", {"query": query, **times})
         points += sum(len(series["values"]) for series in answer["data"]["result"])
-    return time.monotonic() - begin, points
+    return Dashboard(time.monotonic() - begin, cpu_seconds(pid) - processor, points)
 
 
 def _get(url: str, parameters: dict[str, Any]) -> Any:
