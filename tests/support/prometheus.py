@@ -31,13 +31,14 @@ def program(name: str = "prometheus") -> Path:
 
 
 class Prometheus(Process):
-    """A Prometheus that scrapes nothing, and takes samples of any time."""
+    """A Prometheus that takes samples of any time, and scrapes nothing but `scrapes`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scrapes: str = "") -> None:
+        """`scrapes` is YAML: the section `scrape_configs`."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         config = folder / "prometheus.yml"
-        config.write_text("storage:\n  tsdb:\n    out_of_order_time_window: 30d\n")
+        config.write_text("storage:\n  tsdb:\n    out_of_order_time_window: 30d\n" + scrapes)
         command = [
             program(),
             f"--config.file={config}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 NAME_LABEL = "__name__"
 
@@ -53,6 +53,16 @@ def labels_of(key: str) -> dict[str, str]:
             labels[found[1]] = _unescaped(found[2])
         position = found.end()
     return labels
+
+
+def sample_line(name: str, labels: Mapping[str, str], value: str, time_ms: int) -> str:
+    """A sample with its time, as an endpoint would show it."""
+    inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items()))
+    return f"{name}{{{inside}}} {value} {time_ms}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _unescaped(value: str) -> str:

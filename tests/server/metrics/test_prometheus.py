@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.server.metrics.recorded_sessions import PATH, write_recorded
 from tests.server.serving import Served, served
 from tests.server.ui.written_sessions import ran, write_session
 from tests.support.prometheus import Prometheus, ask, program
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("prometheus")
 
@@ -189,3 +192,37 @@ def test_other_posts_are_refused(server: Served) -> None:
 def test_forms_are_limited(server: Served) -> None:
     status, answer = ask(f"{server.url}{PATH}/prometheus/api/v1/query", query="x" * 20_000)
     assert (status, answer["result"]) == (413, False)
+
+
+def test_federation_shows_what_has_a_value(server: Served, invented: Cluster) -> None:
+    query = urllib.parse.urlencode({"match[]": ["ray_tasks", "up"]}, doseq=True)
+    answer = server.get(f"{PATH}/prometheus/federate?{query}")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+    _, body = ask(f"{server.url}{PATH}/prometheus/api/v1/query", query='{__name__=~"ray_tasks|up"}')
+    assert len(lines) == len(body["data"]["result"]) > 0
+    assert all(int(line.rpartition(" ")[2]) <= invented.end for line in lines)
+    assert server.get(f"{PATH}/prometheus/federate").status == 400
+
+
+def test_a_real_prometheus_scrapes_the_federation(server: Served, tmp_path: Path) -> None:
+    scrapes = f"""
+scrape_configs:
+- job_name: history
+  scrape_interval: 1s
+  honor_labels: true
+  honor_timestamps: false
+  metrics_path: {PATH}/prometheus/federate
+  params: {{"match[]": ["ray_tasks"]}}
+  static_configs: [{{targets: ["127.0.0.1:{server.port}"]}}]
+"""
+    _, ours = ask(f"{server.url}{PATH}/prometheus/api/v1/query", query="ray_tasks")
+    with Prometheus(tmp_path, scrapes) as theirs:
+        theirs.wait_until_ready()
+        until(lambda: bool(theirs.ask("query", query="ray_tasks")[1]["data"]["result"]), "it has scraped")
+        _, found = theirs.ask("query", query="ray_tasks")
+    assert _values(found) == _values(ours)
+
+
+def _values(answer: dict[str, Any]) -> dict[frozenset[tuple[str, str]], str]:
+    return {frozenset(row["metric"].items()): row["value"][1] for row in answer["data"]["result"]}

@@ -116,7 +116,7 @@ def _selection(text: str) -> Selection:
     return selection(selector)
 
 
-def _answering(answer: Callable[[Question], Response]) -> Handler:
+def answering(answer: Callable[[Question], Response]) -> Handler:
     """A handler that refuses as Prometheus does."""
 
     @wraps(answer)
@@ -132,7 +132,7 @@ def _answering(answer: Callable[[Question], Response]) -> Handler:
     return handler
 
 
-@_answering
+@answering
 def query(question: Question) -> Response:
     """The value of a PromQL query at one moment."""
     times: Times = np.array([question.time_ms("time", question.now_ms)], np.int64)
@@ -140,7 +140,7 @@ def query(question: Question) -> Response:
     return instant(value, times)
 
 
-@_answering
+@answering
 def query_range(question: Question) -> Response:
     """The values of a PromQL query over a range of time."""
     start, end = question.time_ms("start"), question.time_ms("end")
@@ -159,7 +159,7 @@ def query_range(question: Question) -> Response:
     return matrix(value if isinstance(value, Vector) else stacked(filled(value), len(times)), times)
 
 
-@_answering
+@answering
 def labels(question: Question) -> Response:
     """The names of all labels, or of those of the series that `match[]` selects."""
     if question.query.getlist("match[]"):
@@ -167,7 +167,7 @@ def labels(question: Question) -> Response:
     return success(question.recorded.reader.label_names())
 
 
-@_answering
+@answering
 def label_values(question: Question) -> Response:
     """The values of a label."""
     label = question.request.path_param("label")
@@ -176,7 +176,7 @@ def label_values(question: Question) -> Response:
     return success(question.recorded.reader.label_values(label))
 
 
-@_answering
+@answering
 def series(question: Question) -> Response:
     """The labels of the series that `match[]` selects."""
     if not question.query.getlist("match[]"):
@@ -184,13 +184,13 @@ def series(question: Question) -> Response:
     return success([dict(sorted(each.labels.items())) for each in question.series()])
 
 
-@_answering
+@answering
 def metadata(_: Question) -> Response:
     """Types and descriptions of metrics: none are recorded."""
     return success({})
 
 
-@_answering
+@answering
 def build_info(_: Question) -> Response:
     """The version of Prometheus whose API this is."""
     facts = {"version": _VERSION, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": ""}

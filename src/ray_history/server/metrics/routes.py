@@ -10,6 +10,7 @@ from ray_history.server.sessions.endpoint import Handler, SessionRequest
 from ray_history.server.sessions.routes import (
     FLAG,
     NUMBER,
+    PLAIN_TEXT,
     TEXT,
     VIEW,
     Parameter,
@@ -97,6 +98,14 @@ routes = (
     _route("series", "series", "The labels of the selected series.", _MATCH),
     _route("metadata", "metadata", "Types and descriptions of metrics: none are recorded."),
     _route("status/buildinfo", "build_info", "The version of Prometheus whose API this is."),
+    SessionRoute(
+        "/prometheus/federate",
+        _handler("federation", "federate"),
+        summary="The last values of the selected series, for another Prometheus to scrape.",
+        parameters=(_MATCH, VIEW[0]),
+        content=PLAIN_TEXT,
+        own_refusal=_REFUSAL,
+    ),
     _chart_route(
         "dashboards/{uid}/panels/{panel}",
         "panel",
