@@ -88,6 +88,12 @@ REASONS = (
     ),
     _reason(r"/api/v0/tasks", r"state|events|time_ms|worker|node_id|filtered", "tasks that went on after the answer"),
     _reason(
+        r"/api/v0/runtime_envs",
+        r"",
+        "runtime environments that came or went since the last answer: while a node is dying, Ray answers 500; rows "
+        "without an id are compared by position",
+    ),
+    _reason(
         r"/api/v0/logs",
         r"worker_|core_worker",
         "Ray moves logs of ended workers into `old/` once 200 are open; where the collector was killed before it had "
