@@ -40,7 +40,8 @@ def check(minor: str, folder: Path) -> None:
     assert not {name: text for name, text in logs.items() if "unexpected error" in text}
     counts, scored = count(folder), score(folder)
     assert (counts.archived, counts.invented) == (counts.acknowledged, 0)
-    assert counts.stored_log_bytes > 0.95 * counts.log_bytes, counts.worst
+    # Both get SIGTERM at once: a raylet that ends after its collector may still dump its state, 30 KB.
+    assert counts.stored_log_bytes > 0.9 * counts.log_bytes, counts.worst
     sends_spans = tuple(map(int, minor.split("."))) >= SENT_SINCE
     check_metrics(folder, folder.with_name("tables"))
     routes, shown = scored.by_route(), "\n".join(lines(scored))
