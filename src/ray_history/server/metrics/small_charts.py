@@ -16,6 +16,8 @@ from ray_history.server.metrics.recorded import Recorded, limits
 
 MOST_STEPS = 160
 MOST_PROCESSES = 3
+MOST_DEVICES = 16
+"""GPUs that have lines of their own."""
 GPU_MEMORY = "GPU memory"
 _SHORTEST_STEP = 1_000
 
@@ -33,6 +35,8 @@ class _Chart:
     name: str
     unit: Unit
     queries: tuple[_Query, _Query]
+    of_device: str = ""
+    """PromQL for the value of each GPU."""
 
 
 _MEMORY = "100 * ray_node_mem_used / ray_node_mem_total"
@@ -58,11 +62,13 @@ CHARTS = (
             _Query("mean", "avg(ray_node_gpus_utilization)"),
             _Query("highest", "max(ray_node_gpus_utilization)"),
         ),
+        "ray_node_gpus_utilization",
     ),
     _Chart(
         GPU_MEMORY,
         "%",
         (_Query("mean", f"avg({_GPU_MEMORY})"), _Query("highest", f"max({_GPU_MEMORY})")),
+        _GPU_MEMORY,
     ),
     _Chart(
         "Object store",
@@ -112,6 +118,8 @@ class SmallChart:
     lines: list[SmallLine]
     problem: str = ""
     """Why it has no lines."""
+    devices: list[SmallLine] = field(default_factory=list)
+    """Each of several GPUs, by the address of its node and its number."""
     processes: list[tuple[str, float]] = field(default_factory=list)
     """The titles of processes that used most of it, and the bytes that each used at most."""
 
@@ -128,6 +136,7 @@ def small_charts(found: Recorded, times: Times) -> Iterator[SmallChart]:
     for chart in CHARTS:
         try:
             lines = [line for query in chart.queries if (line := _line(found, query, times, is_overdue)) is not None]
+            devices = _devices(found, chart.of_device, times, is_overdue) if lines and chart.of_device else []
             processes = _processes(found, times, is_overdue) if lines and chart.name == GPU_MEMORY else []
         except PromQLError as error:
             yield SmallChart(chart.name, chart.unit, [], str(error))
@@ -135,7 +144,20 @@ def small_charts(found: Recorded, times: Times) -> Iterator[SmallChart]:
         if len(lines) == 2 and lines[0].values == lines[1].values and chart.unit == "%":  # a single node, or GPU
             lines = [SmallLine("", lines[0].values)]
         if lines:
-            yield SmallChart(chart.name, chart.unit, lines, processes=processes)
+            yield SmallChart(chart.name, chart.unit, lines, devices=devices, processes=processes)
+
+
+def _devices(found: Recorded, promql: str, times: Times, is_overdue: Callable[[], bool]) -> list[SmallLine]:
+    """A line for each GPU, if there are several and not too many to tell apart."""
+    query = f"max by (instance, GpuIndex) ({promql})"
+    value = evaluate(found.reader, query, times, Limits(is_overdue=is_overdue))
+    if not isinstance(value, Vector) or not 1 < len(value) <= MOST_DEVICES:
+        return []
+    lines = (
+        _drawn(f"{labels.get('instance', '').rpartition(':')[0]} GPU {labels.get('GpuIndex', '')}", value, number)
+        for number, labels in enumerate(value.labels)
+    )
+    return sorted((line for line in lines if line is not None), key=lambda line: line.name)
 
 
 def _processes(found: Recorded, times: Times, is_overdue: Callable[[], bool]) -> list[tuple[str, float]]:
@@ -151,8 +173,14 @@ def _line(found: Recorded, query: _Query, times: Times, is_overdue: Callable[[],
     value = evaluate(found.reader, query.promql, times, Limits(is_overdue=is_overdue))
     if not isinstance(value, Vector) or not len(value):
         return None
-    shown = value.present[0] & np.isfinite(value.values[0])
+    return _drawn(query.name, value, 0)
+
+
+def _drawn(name: str, vector: Vector, number: int) -> SmallLine | None:
+    """A series as a line; None if it has no value that can be drawn."""
+    values = vector.values[number]
+    shown = vector.present[number] & np.isfinite(values)
     if not shown.any():
         return None
-    pairs = zip(value.values[0].tolist(), shown.tolist(), strict=True)
-    return SmallLine(query.name, [each if is_shown else None for each, is_shown in pairs])
+    pairs = zip(values.tolist(), shown.tolist(), strict=True)
+    return SmallLine(name, [each if is_shown else None for each, is_shown in pairs])

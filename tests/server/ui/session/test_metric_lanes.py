@@ -49,6 +49,13 @@ def test_there_is_a_chart_for_each_kind_of_resource(page: Element) -> None:
     assert found["Tasks"].attributes["aria-label"] == "Tasks: running at most 12, waiting at most 40"
 
 
+def test_each_of_several_gpus_has_a_line(page: Element) -> None:
+    assert [len(charts(page)[name].all("path", "device")) for name in ("GPU", "GPU memory", "CPU")] == [2, 2, 0]
+    notes = [each.text for each in page.all("span", "key")]
+    assert "192.0.2.3 GPU 0 at most 90 %" in notes
+    assert "192.0.2.3 GPU 1 at most 60 %" in notes
+
+
 def points(chart: Element, look: str) -> list[tuple[float, float]]:
     """The corners of a line, as shares of the chart."""
     (path,) = chart.all("path", look)

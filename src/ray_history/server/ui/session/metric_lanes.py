@@ -48,6 +48,8 @@ class MetricLane:
     """The largest value of each line."""
     problem: str
     notes: list[str]
+    devices: list[str]
+    """The paths of the lines of single GPUs."""
 
     @property
     def has_memory(self) -> bool:
@@ -116,8 +118,10 @@ def _lane(chart: SmallChart, places: Sequence[float]) -> MetricLane:
         for number, line in enumerate(chart.lines)
     ]
     most = (f"{line.name} at most {_value(line.most, chart.unit)}".strip() for line in chart.lines)
-    processes = [f"{clip(title, 100)} {size(used)}" for title, used in chart.processes]
-    return MetricLane(chart.name, strokes, _value(top, chart.unit), ", ".join(most), chart.problem, processes)
+    notes = [f"{line.name} at most {_value(line.most, chart.unit)}" for line in chart.devices]
+    notes += [f"{clip(title, 100)} {size(used)}" for title, used in chart.processes]
+    devices = [_path(places, line.values, top, is_area=False) for line in chart.devices]
+    return MetricLane(chart.name, strokes, _value(top, chart.unit), ", ".join(most), chart.problem, notes, devices)
 
 
 def _top(most: float, unit: str) -> float:
