@@ -135,16 +135,22 @@ def small_charts(found: Recorded, times: Times) -> Iterator[SmallChart]:
     is_overdue = limits().is_overdue
     for chart in CHARTS:
         try:
-            lines = [line for query in chart.queries if (line := _line(found, query, times, is_overdue)) is not None]
-            devices = _devices(found, chart.of_device, times, is_overdue) if lines and chart.of_device else []
-            processes = _processes(found, times, is_overdue) if lines and chart.name == GPU_MEMORY else []
+            drawn = _chart(found, chart, times, is_overdue)
         except PromQLError as error:
-            yield SmallChart(chart.name, chart.unit, [], str(error))
-            continue
-        if len(lines) == 2 and lines[0].values == lines[1].values and chart.unit == "%":  # a single node, or GPU
-            lines = [SmallLine("", lines[0].values)]
-        if lines:
-            yield SmallChart(chart.name, chart.unit, lines, devices=devices, processes=processes)
+            drawn = SmallChart(chart.name, chart.unit, [], str(error))
+        if drawn is not None:
+            yield drawn
+
+
+def _chart(found: Recorded, chart: _Chart, times: Times, is_overdue: Callable[[], bool]) -> SmallChart | None:
+    lines = [line for query in chart.queries if (line := _line(found, query, times, is_overdue)) is not None]
+    if not lines:
+        return None
+    if len(lines) == 2 and lines[0].values == lines[1].values and chart.unit == "%":  # a single node, or GPU
+        lines = [SmallLine("", lines[0].values)]
+    devices = _devices(found, chart.of_device, times, is_overdue) if chart.of_device else []
+    processes = _processes(found, times, is_overdue) if chart.name == GPU_MEMORY else []
+    return SmallChart(chart.name, chart.unit, lines, devices=devices, processes=processes)
 
 
 def _devices(found: Recorded, promql: str, times: Times, is_overdue: Callable[[], bool]) -> list[SmallLine]:
