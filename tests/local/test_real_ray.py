@@ -135,10 +135,12 @@ def test_a_script_is_recorded_without_any_setup(tmp_path: Path, real_ray: str, r
 
 LIVING = """
 import sys
+import time
 import ray
 import ray_history
+from ray.util.state import list_tasks
 options = dict(num_cpus=1, log_to_driver=False, object_store_memory=100_000_000, _temp_dir=sys.argv[1])
-ray.init(**options)
+dashboard = "http://" + ray.init(**options).dashboard_url
 ray_history.init()
 
 @ray.remote(max_retries=0)
@@ -146,6 +148,8 @@ def evaluate():
     raise ValueError("the planted error")
 
 ray.wait([evaluate.remote()])
+while not list_tasks(dashboard, filters=[("state", "=", "FAILED")]):  # workers report their tasks some time later
+    time.sleep(0.2)
 print("ready", flush=True)
 sys.stdin.readline()
 ray.shutdown()
@@ -175,7 +179,7 @@ def test_a_ray_that_runs_without_recording_is_recorded_from_now_on(
         snapshot = subprocess.run([COMMAND, "snapshot", *of_this], env=env, timeout=120, check=False)
         attached = subprocess.Popen([COMMAND, "attach", "--cluster", "attached", *of_this], env=env)
         archive = home / ".ray-history" / "archive"
-        until(lambda: list((archive / "history-ledger").rglob("*default_attached*")) or list(archive.rglob("attached")))
+        until(lambda: list(archive.glob("**/attached/**/fetched_endpoints/*tasks*")), "its tasks are polled")
         living.stdin.write("\n")
         living.stdin.flush()
         assert (snapshot.returncode, attached.wait(120)) == (0, 0)

@@ -148,7 +148,7 @@ def exit_code(process: Process) -> int:
     ("arguments", "message"),
     [
         (("serve", "--storage", "file:///nowhere/at/all"), "no such directory"),
-        (("serve",), "storage"),
+        (("serve", "--storage", "ftp://elsewhere/archive"), "storage"),
         (("serve", "--storage", "file:///tmp", "--port", "x"), "not a valid integer"),
         (("index", "--storage", "file:///tmp"), "no sessions given"),
         (("dashboard", "add", "newest"), "is not a Ray version"),

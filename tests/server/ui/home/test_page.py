@@ -288,7 +288,9 @@ def test_an_empty_archive_shows_how_to_start(tmp_path: Path) -> None:
     with served(store, tmp_path / "cache") as server:
         page = home(server)
         assert page.one("h2").text == "No Ray sessions yet"
-        assert "ray-history collect --storage file://" in page.one("code").text
+        commands = [code.text for code in page.all("code")]
+        assert any("ray-history run --storage file://" in command for command in commands)
+        assert any("ray-history collect --storage file://" in command for command in commands)
 
 
 class Breaking:
