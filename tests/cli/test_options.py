@@ -81,7 +81,7 @@ def test_switches_are_written_as_in_go(arguments: list[str], expected: bool) -> 
         (["--auth-cache", "4000"], "not in the range 0<=x<=3600"),
         (["--kube-api-qps", "0"], "not in the range x>0"),
         (["--auth", "ldap"], "'ldap' is not one of"),
-        (["--tls-cert", "/nonexistent"], "does not exist"),
+        (["--tls-cert", "/nonexistent/cert.pem"], "does not exist"),
     ],
 )
 def test_invalid_values_are_refused(arguments: list[str], message: str) -> None:
