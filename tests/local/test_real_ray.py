@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
 
 # Two sessions; the last tasks of the second one run when the script ends. Ray's authentication is as Ray ships it.
 SCRIPT = """
-import json, os, sys
+import json, os, sys, time
 import ray
 
 @ray.remote(max_retries=0)
@@ -57,6 +57,7 @@ def go(tasks, failing):
 options = {"num_cpus": 2, "log_to_driver": False, "object_store_memory": 100_000_000, "_temp_dir": sys.argv[1]}
 ray.init(**options)
 go(5, 0)
+time.sleep(0.5)  # its workers report every 100 ms
 ray.shutdown()
 ray.init(**options)
 go(60, 4)
