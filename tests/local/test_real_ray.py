@@ -113,9 +113,9 @@ def test_a_script_is_recorded_without_any_setup(tmp_path: Path, real_ray: str, r
             states = {row["task_id"]: row["state"] for row in listed}
             expected = truth[session]["tasks"]
             assert expected.keys() <= states.keys()
-            # A process that Ray kills may hold back the ends of its last 100 ms; without `run`, most of all.
+            # A process that Ray kills may hold back the very last ends if the machine is busy; without `run`, most.
             different = {task for task, state in expected.items() if states[task] != state}
-            assert len(different) <= max(5, len(expected) // 4)
+            assert len(different) <= 3
         jobs = answer(second, "/api/jobs/")
         assert len(jobs) <= 1, "on a busy machine, the GCS may send its first events before there is an agent"
         for job in jobs:
